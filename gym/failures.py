@@ -1,0 +1,73 @@
+"""The second error family: an episode failed.
+
+A failed episode has a stage and a kind, is recorded once as data, and is never a reward of 0. One table says what
+follows from each kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Stage = Literal["admission", "seed", "agent", "verification", "cleanup"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What follows from a kind of failure.
+
+    Attributes:
+        retry: Another attempt within the run can help.
+        stops_run: Repeated in a row, it shows that no further episode can succeed.
+    """
+
+    retry: bool
+    stops_run: bool = False
+
+
+POLICIES: dict[str, Policy] = {
+    "admission_timeout": Policy(retry=True),
+    "episode_timeout": Policy(retry=False),
+    "configuration": Policy(retry=False, stops_run=True),
+    "malformed_task": Policy(retry=False),
+    "sandbox_start": Policy(retry=True),
+    "sandbox_lost": Policy(retry=True),
+    "provider_unreachable": Policy(retry=True),
+    "provider_rate_limited": Policy(retry=True),
+    "provider_error": Policy(retry=True),
+    "provider_refused": Policy(retry=False, stops_run=True),
+    "context_length_exceeded": Policy(retry=False),
+    "script_exhausted": Policy(retry=False),
+    "tool_server_error": Policy(retry=True),
+    "server_unreachable": Policy(retry=True),
+    "malformed_answer": Policy(retry=False),
+    "agent_error": Policy(retry=False),
+    "verifier_crashed": Policy(retry=True),
+    "cleanup_failed": Policy(retry=True),
+    "cancelled": Policy(retry=True),
+    "internal": Policy(retry=False),
+}
+"""The closed vocabulary of failure kinds and their consequences."""
+
+
+class EpisodeFailure(Exception):
+    """Infrastructure that failed: ends the episode, never scored.
+
+    Attributes:
+        kind: A key of `POLICIES`.
+        message: One line for the user, with the cause's own text.
+        stage: Where in the episode; filled by the environment server when the raiser does not know.
+    """
+
+    def __init__(self, kind: str, message: str, *, stage: Stage | None = None) -> None:
+        if kind not in POLICIES:
+            raise ValueError(f"unknown failure kind {kind!r}")
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.stage: Stage | None = stage
+
+    @property
+    def terminal(self) -> bool:
+        """True when another try of the same episode cannot help."""
+        return not POLICIES[self.kind].retry
