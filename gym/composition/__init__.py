@@ -1,0 +1,1 @@
+"""Files and overrides become one resolved configuration."""

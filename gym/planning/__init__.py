@@ -1,0 +1,1 @@
+"""A resolved configuration becomes a plan: instances, routes, pairings, tasks."""

@@ -1,0 +1,322 @@
+"""A resolved configuration becomes a plan: what starts, where each taskset goes, what was checked.
+
+Everything that can be known is checked here, before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gym.composition.roots import lookup
+from gym.environment_servers.single_agent_turn.app import SingleAgentTurnConfig
+from gym.errors import did_you_mean
+from gym.planning.resolve import Component, Instance, KeyPath, Resolved
+from gym.servers.agent import AgentServer, AgentServerConfig
+from gym.servers.contract import ServerRef, Transport
+from gym.servers.environment import EnvironmentServer, EnvironmentServerConfig
+from gym.servers.model import ModelServer
+from gym.servers.resources import ResourcesServer, ResourcesServerConfig
+from gym.tasks.datasets import DatasetConfig
+
+if TYPE_CHECKING:
+    from gym.sandbox.interface import SandboxProvider
+
+
+@dataclass(frozen=True)
+class PlannedDataset:
+    """A dataset of the run's split: who declares it, and the environment server that its tasks go to."""
+
+    instance: str
+    dataset: DatasetConfig
+    environment: str
+    key: KeyPath
+
+    @property
+    def taskset(self) -> str:
+        """Taskset of its tasks; flat rows go by the dataset's name."""
+        return self.dataset.taskset or self.dataset.name
+
+
+@dataclass
+class Plan:
+    """What a run will do.
+
+    Attributes:
+        routes: Environment server of each taskset.
+        notes: Things worth knowing that are no errors: waived checks, how sandboxes isolate.
+    """
+
+    resolved: Resolved
+    instances: dict[str, Instance] = field(default_factory=dict)
+    datasets: list[PlannedDataset] = field(default_factory=list)
+    routes: dict[str, str] = field(default_factory=dict)
+    providers: dict[str, SandboxProvider] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def of_type(self, server_type: str) -> Iterator[Instance]:
+        """The instances of a server type."""
+        return (item for item in self.instances.values() if item.type == server_type)
+
+
+def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
+    """Checks a configuration and plans its run.
+
+    Args:
+        datasets: Whether the run's datasets are needed, and so checked.
+
+    Raises:
+        UserError: Every problem of the configuration, in the order of files and lines.
+    """
+    made = Plan(resolved, dict(resolved.instances))
+    if resolved.composed.problems:
+        resolved.raise_problems()
+    _references(made)
+    _bindings(made)
+    _sandboxes(made)
+    if datasets and not resolved.problems:
+        _datasets(made)
+    resolved.raise_problems()
+    return made
+
+
+def _references(made: Plan) -> None:
+    for item in made.instances.values():
+        for name, value in item.config:
+            if isinstance(value, ServerRef):
+                _reference(made, (*item.key, name), value)
+
+
+def _reference(made: Plan, key: KeyPath, ref: ServerRef) -> None:
+    found = made.instances.get(ref.name)
+    if found is not None and found.type == ref.type:
+        return
+    if found is None and ref.name in made.resolved.composed.values and made.resolved.problems:
+        return  # the instance exists, and its own problem is told already
+    names = [item.name for item in made.of_type(ref.type)]
+    what = f"refers to {ref.type} `{ref.name}`, "
+    what += f"but `{ref.name}` is one of {found.type}" if found else "which does not exist"
+    listed = f"instances of that type: {', '.join(names)}" if names else "no instance of that type starts"
+    made.resolved.problem((*key, "name"), what, did_you_mean(ref.name, names) or listed)
+
+
+def _bindings(made: Plan) -> None:
+    for item in made.of_type("environment_servers"):
+        config = item.config
+        if isinstance(config, SingleAgentTurnConfig):
+            resources = made.instances.get(config.resources_server.name)
+            agent = made.instances.get(config.agent_server.name)
+            if resources and agent and resources.type == "resources_servers" and agent.type == "responses_api_agents":
+                _pairing(made, item, resources, agent)
+                _transports(made, item, resources, agent)
+    _unused_agent(made)
+
+
+def _pairing(made: Plan, environment: Instance, resources: Instance, agent: Instance) -> None:
+    config, agent_config = resources.config, agent.config
+    assert isinstance(config, ResourcesServerConfig)
+    assert isinstance(agent_config, AgentServerConfig)
+    ref = agent_config.model_server
+    model = made.instances.get(ref.name) if ref else None
+    checks = [("allowed_agents", config.allowed_agents, agent)]
+    checks += [("allowed_model_types", config.allowed_model_types, model)] if model else []
+    for name, allowed, partner in checks:
+        if allowed is None or partner.implementation in allowed:
+            continue
+        what = (
+            f"{resources.implementation} does not declare {partner.implementation} in its {name} ({', '.join(allowed)})"
+        )
+        if made.resolved.settings.allow_unsupported_pairing:
+            made.notes.append(f"waived by --allow-unsupported-pairing: {what}")
+        else:
+            fix = "choose one of these, or pass --allow-unsupported-pairing"
+            made.resolved.problem((*environment.key, "agent_server"), what, fix)
+
+
+def _transports(made: Plan, environment: Instance, resources: Instance, agent: Instance) -> None:
+    """Settles how the agent gets the tools of Resources; what is asked for must suit both sides."""
+    config = environment.config
+    assert isinstance(config, SingleAgentTurnConfig)
+    assert issubclass(resources.server_class, ResourcesServer)
+    assert issubclass(agent.server_class, AgentServer)
+    offered, accepted = resources.server_class.transports, agent.server_class.transports
+    wanted = config.resources_tool_transports
+    if wanted is None:
+        order: tuple[Transport, ...] = ("direct_http", "mcp")
+        common = [kind for kind in order if kind in offered & accepted][:1]
+        if not common and resources.server_class.tools():
+            made.notes.append(
+                f"{agent.name} gets no tools of {resources.name}: offered over {_listed(offered)}, "
+                f"accepted over {_listed(accepted)}"
+            )
+        settled = config.model_copy(update={"resources_tool_transports": common})
+        made.instances[environment.name] = replace(environment, config=settled)
+        return
+    for kind in wanted:
+        for name, kinds, does in ((resources.name, offered, "offers"), (agent.name, accepted, "accepts")):
+            if kind not in kinds:
+                made.resolved.problem(
+                    (*environment.key, "resources_tool_transports"),
+                    f"asks for {kind}, but {name} {does} {_listed(kinds)}",
+                    "leave it out to take what both sides support",
+                )
+
+
+def _listed(kinds: frozenset[Transport]) -> str:
+    return ", ".join(sorted(kinds)) or "none"
+
+
+def _unused_agent(made: Plan) -> None:
+    """A harness chosen on the command line that no environment server uses would be ignored silently."""
+    chosen = made.resolved.composed.overrides.choices.get("agent")
+    used = {
+        item.config.agent_server.name
+        for item in made.of_type("environment_servers")
+        if isinstance(item.config, SingleAgentTurnConfig)
+    }
+    if chosen and "agent" in made.instances and used and "agent" not in used:
+        what = f"agent `{chosen}` would not be used: the environment servers use {', '.join(sorted(used))}"
+        made.resolved.problem(("agent",), what, "let agent_server name the instance `agent`")
+
+
+def _sandboxes(made: Plan) -> None:
+    for item in list(made.instances.values()):
+        name = getattr(item.config, "sandbox_provider", None)
+        if name is None:
+            continue
+        component = made.resolved.components.get(name)
+        if component is None:
+            if name not in made.resolved.composed.values:
+                available = ", ".join(made.resolved.components) or "none"
+                fix = f"choose one with sandbox=local; provider blocks here: {available}"
+                made.resolved.problem((*item.key, "sandbox_provider"), f"no sandbox provider block `{name}`", fix)
+            continue
+        if name not in made.providers:
+            made.providers[name] = _provider(made, component)
+            made.notes.append(f"sandbox: {made.providers[name].describe()}")
+        _network_and_ttl(made, item, made.providers[name])
+
+
+def _provider(made: Plan, component: Component) -> SandboxProvider:
+    """A sandbox provider. One that does not isolate is accepted for scripted models, which choose nothing to run."""
+    provider: SandboxProvider = component.component_class(component.config)
+    if provider.isolated or component.config.allow_unisolated:
+        return provider
+    real = [
+        item.name
+        for item in made.of_type("responses_api_models")
+        if issubclass(item.server_class, ModelServer) and not item.server_class.scripted
+    ]
+    if not real:
+        return component.component_class(component.config.model_copy(update={"allow_unisolated": True}))  # type: ignore[no-any-return]
+    made.resolved.problem(
+        (component.name,),
+        f"these sandboxes do not isolate ({provider.describe()}), and {real[0]} is a real model",
+        f"install bubblewrap, choose another sandbox, or set {component.name}.allow_unisolated=true",
+    )
+    return provider
+
+
+def _network_and_ttl(made: Plan, item: Instance, provider: SandboxProvider) -> None:
+    spec = getattr(item.config, "sandbox_config", None)
+    network, ttl = getattr(spec, "network", None), getattr(spec, "ttl_seconds", None)
+    if network is not None and network not in provider.capabilities.networks:
+        offered = ", ".join(sorted(provider.capabilities.networks))
+        made.resolved.problem(
+            (*item.key, "sandbox_config", "network"),
+            f"{provider.name} cannot do network `{network}`",
+            f"one of {offered}",
+        )
+    for environment in made.of_type("environment_servers"):
+        config = environment.config
+        if ttl is None or not isinstance(config, SingleAgentTurnConfig) or config.resources_server.name != item.name:
+            continue
+        episode = config.default_episode_timeout_seconds or float("inf")
+        if episode + config.cleanup_timeout_seconds >= ttl:
+            made.resolved.problem(
+                (*item.key, "sandbox_config", "ttl_seconds"),
+                f"{ttl:g} s do not outlive an episode: {episode:g} s (default_episode_timeout_seconds of "
+                f"{environment.name}) + {config.cleanup_timeout_seconds:g} s cleanup",
+                "raise it above the sum",
+            )
+
+
+def _datasets(made: Plan) -> None:
+    settings = made.resolved.settings
+    declared = list(_declared(made))
+    for taskset, name in settings.environment_server_routes.items():
+        if name not in made.instances or made.instances[name].type != "environment_servers":
+            names = [item.name for item in made.of_type("environment_servers")]
+            fix = did_you_mean(name, names) or f"environment servers: {', '.join(names) or 'none'}"
+            made.resolved.problem(
+                ("environment_server_routes", taskset), f"routes to `{name}`, which is no environment server", fix
+            )
+    if made.resolved.problems:
+        return
+    chosen = [entry for entry in declared if entry[1].type == settings.split]
+    if not chosen:
+        _no_dataset(made, declared)
+        return
+    for item, dataset, key in chosen:
+        environment = _route(made, item, dataset, key)
+        if environment is not None:
+            made.datasets.append(PlannedDataset(item.name, dataset, environment, key))
+            made.routes[dataset.taskset or dataset.name] = environment
+        if settings.input is None and lookup(dataset.jsonl_fpath) is None:
+            prepare = "run `gym eval prepare` with the same configuration" if dataset.prepare_script else "put it there"
+            made.resolved.problem((*key, "jsonl_fpath"), f"no such file: {dataset.jsonl_fpath}", prepare)
+
+
+def _declared(made: Plan) -> Iterator[tuple[Instance, DatasetConfig, KeyPath]]:
+    for item in made.instances.values():
+        config = item.config
+        if isinstance(config, ResourcesServerConfig | AgentServerConfig):
+            for index, dataset in enumerate(config.datasets):
+                yield item, dataset, (*item.key, "datasets", str(index))
+
+
+def _no_dataset(made: Plan, declared: list[tuple[Instance, DatasetConfig, KeyPath]]) -> None:
+    settings = made.resolved.settings
+    if not declared:
+        what, fix = "no tasks: no server declares a dataset", "choose a benchmark, for example benchmark=onboarding"
+    else:
+        types = ", ".join(sorted({dataset.type for _, dataset, _ in declared}))
+        what, fix = f"no dataset of the split `{settings.split}`", f"declared are: {types}; choose with split=..."
+    made.resolved.problem(("split",), what, fix)
+
+
+def _route(made: Plan, item: Instance, dataset: DatasetConfig, key: KeyPath) -> str | None:
+    """The environment server for a dataset: the explicit route, else the only one that fronts its declarer."""
+    settings = made.resolved.settings
+    fronting = [
+        environment.name
+        for environment in made.of_type("environment_servers")
+        if item.name in {ref.name for _, ref in environment.config if isinstance(ref, ServerRef)}
+    ]
+    explicit = settings.environment_server_routes.get(dataset.taskset or "")
+    if dataset.taskset is None:
+        explicit = settings.environment_server_name
+        if settings.environment_routing_mode == "taskset":
+            fix = "give the dataset a taskset, or choose another environment_routing_mode"
+            made.resolved.problem((*key, "name"), "flat rows are refused by environment_routing_mode: taskset", fix)
+            return None
+    if explicit is not None and explicit not in fronting:
+        what = f"taskset `{dataset.taskset}` is routed to {explicit}, which does not use {item.name}"
+        made.resolved.problem((*key, "taskset"), what, f"these do: {', '.join(fronting) or 'none'}")
+        return None
+    if explicit is None and len(fronting) != 1:
+        what = "no environment server uses" if not fronting else "several environment servers use"
+        fix = f"add environment_server_routes: {{{dataset.taskset or dataset.name}: <instance>}}"
+        fix += f", one of {', '.join(fronting)}" if fronting else "; choose one with environment=single_agent_turn"
+        made.resolved.problem((*key, "taskset"), f"{what} {item.name}", fix)
+        return None
+    name = explicit or fronting[0]
+    server = made.instances[name].server_class
+    assert issubclass(server, EnvironmentServer)
+    assert isinstance(made.instances[name].config, EnvironmentServerConfig)
+    if dataset.taskset is None and not server.accepts_flat_rows:
+        fix = "give the dataset a taskset, or use single_agent_turn_legacy"
+        made.resolved.problem((*key, "name"), f"flat rows, which {name} does not take", fix)
+        return None
+    return name
