@@ -1,0 +1,1 @@
+"""Wire schemas and conversions of the model APIs."""

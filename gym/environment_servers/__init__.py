@@ -1,0 +1,1 @@
+"""Environment server implementations, one folder each."""

@@ -1,0 +1,1 @@
+"""Base classes of the four server types, and how they call each other."""

@@ -1,0 +1,186 @@
+"""What every server is: a class with typed handlers.
+
+A handler takes a typed body and the `Call` (headers and cookies) and returns a typed answer. The same handler is
+reached directly by servers of the same process (`gym.servers.client`) and over HTTP (`gym.servers.http`), so the
+contract is one. FastAPI is imported only where something is really served.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gym.failures import EpisodeFailure
+
+if TYPE_CHECKING:
+    from gym.sandbox.interface import SandboxProvider
+    from gym.servers.client import Client
+    from gym.servers.sessions import Signer
+
+OPERATIONAL: dict[str, Any] = {"operational": True}
+"""Marks a setting that may change when a run continues: it changes how a run is made, not what it measures."""
+
+
+class ServerError(Exception):
+    """A request that a server refuses or could not serve, as an HTTP status and one line of text."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class ServerConfig(BaseModel):
+    """Settings that every server has. Unknown settings are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    entrypoint: str | None = Field(
+        None, description="Accepted for recipes written for NeMo Gym; unused.", json_schema_extra=OPERATIONAL
+    )
+    host: str | None = Field(
+        None, description="Address to bind; default: `default_host`.", json_schema_extra=OPERATIONAL
+    )
+    port: int | None = Field(
+        None, ge=0, le=65535, description="Port to bind; default: a free one.", json_schema_extra=OPERATIONAL
+    )
+    num_workers: int | None = Field(
+        None, ge=1, description="Server processes; sessions need one.", json_schema_extra=OPERATIONAL
+    )
+
+
+@dataclass(slots=True)
+class Call:
+    """What a request carries beside its body. Header names are lower case."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: Mapping[str, str] = field(default_factory=dict)
+    set_cookies: dict[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Any, Call], Awaitable[Any]]
+MethodT = TypeVar("MethodT", bound=Callable[..., Awaitable[Any]])
+ConfigT = TypeVar("ConfigT", bound=ServerConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A handler at a path. `body` and `answer` are pydantic models, or None/Any for plain JSON."""
+
+    path: str
+    handler: Handler
+    body: type[BaseModel]
+    answer: Any
+
+    async def __call__(self, body: BaseModel | Mapping[str, Any], call: Call) -> Any:
+        """Validates the body unless it is already of the right type, and calls the handler.
+
+        Raises:
+            ServerError: 422 for a body that does not fit; whatever the handler refuses; 500 for its own faults.
+            EpisodeFailure: Infrastructure that failed inside the handler.
+        """
+        try:
+            typed = body if isinstance(body, self.body) else self.body.model_validate(_plain(body))
+        except ValidationError as error:
+            raise ServerError(422, describe(error)) from error
+        return await self.handler(typed, call)
+
+
+def _plain(body: BaseModel | Mapping[str, Any]) -> Any:
+    return body.model_dump(mode="json", exclude_unset=True) if isinstance(body, BaseModel) else body
+
+
+def describe(error: ValidationError) -> str:
+    """A validation error in one line, without the input's values."""
+    return describe_items(error.errors(include_url=False, include_input=False, include_context=False))
+
+
+def describe_items(items: Iterable[Mapping[str, Any]]) -> str:
+    """The items of a validation error (`loc`, `msg`) in one line."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg'].removeprefix('Value error, ')}" for item in items
+    )
+
+
+def route(path: str) -> Callable[[MethodT], MethodT]:
+    """Marks `async def method(self, body: Model, call: Call) -> Model` as the handler of `POST <path>`."""
+
+    def mark(method: MethodT) -> MethodT:
+        method.__dict__["route_path"] = path
+        return method
+
+    return mark
+
+
+@cache
+def _routes_of(cls: type) -> list[tuple[str, str, type[BaseModel], Any]]:
+    found = {}
+    for name, member in inspect.getmembers(cls, inspect.isfunction):
+        marks = (getattr(base.__dict__.get(name), "route_path", None) for base in cls.__mro__)
+        path = next((mark for mark in marks if mark is not None), None)
+        if path is not None:
+            hints = typing.get_type_hints(member)
+            body = hints.get(list(inspect.signature(member).parameters)[1])
+            if not (isinstance(body, type) and issubclass(body, BaseModel)):
+                raise TypeError(f"{cls.__name__}.{name} needs a pydantic model as the type of its body")
+            found[name] = (path, name, body, hints.get("return"))
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """What a server is given when it starts.
+
+    Attributes:
+        name: Instance name.
+        client: Calls other servers.
+        signer: Signs session cookies with the run's secret.
+        sandboxes: Opens the sandbox provider of a top-level block by its name.
+    """
+
+    name: str
+    client: Client
+    signer: Signer
+    sandboxes: Callable[[str], SandboxProvider]
+
+
+class Server(Generic[ConfigT]):
+    """Base of all servers. `config_type` is the schema of an instance's settings."""
+
+    config_type: ClassVar[type[ServerConfig]] = ServerConfig
+
+    def __init__(self, config: ConfigT, context: ServerContext) -> None:
+        self.config = config
+        self.context = context
+        self.name = context.name
+        self.routes = {route.path: route for route in self.build_routes()}
+
+    def build_routes(self) -> list[Route]:
+        """The routes of this server; tools add theirs."""
+        return [Route(path, getattr(self, name), body, answer) for path, name, body, answer in _routes_of(type(self))]  # type: ignore[arg-type]
+
+    async def start(self) -> None:
+        """Called once before the first request."""
+
+    async def stop(self) -> None:
+        """Called once after the last request; frees what the server holds."""
+
+
+def unexpected(error: Exception) -> ServerError | EpisodeFailure:
+    """An exception of a handler as what its caller sees: refusals and failures as they are, faults as a 500."""
+    if isinstance(error, ServerError | EpisodeFailure):
+        return error
+    return ServerError(500, one_line(error))
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, in one line: the text of our own errors as it is, any other with its type."""
+    own = isinstance(error, EpisodeFailure | ServerError)
+    text = str(error) if own else f"{type(error).__name__}: {error}".removesuffix(": ")
+    return " ".join(text.split())

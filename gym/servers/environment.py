@@ -1,0 +1,213 @@
+"""Base of the environment servers: admission, deadline and cleanup of an episode.
+
+A protocol (`run_episode`) does the steps and registers a cleanup for each thing before it asks for it. Whatever
+happens, the cleanups run last-in first-out, each within its own bound, outside the episode's deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
+
+from pydantic import Field
+
+from gym.apis.responses import ResponsesResponse
+from gym.failures import EpisodeFailure, Stage
+from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
+from gym.servers.contract import Failure, RunRequest, RunResponse, VerifyResponse
+from gym.servers.waiting import to_the_end
+
+log = logging.getLogger(__name__)
+
+
+class EnvironmentServerConfig(ServerConfig):
+    """Bounds of an episode. Seconds throughout."""
+
+    max_concurrent_episodes: int | None = Field(
+        None, gt=0, description="Episodes at once; null: as many as the run dispatches.", json_schema_extra=OPERATIONAL
+    )
+    queue_timeout_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="How long an episode may wait for admission; null: as long as needed.",
+        json_schema_extra=OPERATIONAL,
+    )
+    default_episode_timeout_seconds: float | None = Field(
+        21600, gt=0, description="Deadline of an episode, from admission to verification; null: none."
+    )
+    cleanup_timeout_seconds: float = Field(
+        180, gt=0, description="Bound of each cleanup, outside the episode's deadline.", json_schema_extra=OPERATIONAL
+    )
+
+
+EnvironmentConfigT = TypeVar("EnvironmentConfigT", bound=EnvironmentServerConfig)
+
+
+@dataclass
+class Cleanup:
+    """One thing to free; runs once, however often it is asked for."""
+
+    name: str
+    action: Callable[[], Awaitable[None]]
+    done: bool = False
+
+
+@dataclass
+class Episode:
+    """A running episode: where it is, how long each stage took, and what must be freed.
+
+    Attributes:
+        timings: Seconds per stage.
+        partial_response: What the agent had done when something failed.
+    """
+
+    request: RunRequest
+    cleanup_timeout_seconds: float
+    stage: Stage = "admission"
+    timings: dict[str, float] = field(default_factory=dict)
+    partial_response: ResponsesResponse | None = None
+    cleanups: list[Cleanup] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def step(self, stage: Stage, name: str | None = None) -> AsyncIterator[None]:
+        """A step of the lifecycle: failures inside it carry its stage, its time is kept under `name`."""
+        self.stage = stage
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            key = name or stage
+            self.timings[key] = round(self.timings.get(key, 0.0) + time.perf_counter() - started, 6)
+
+    def cleanup(self, name: str, action: Callable[[], Awaitable[None]]) -> Cleanup:
+        """Registers what must be freed. Call it before the thing is asked for."""
+        entry = Cleanup(name, action)
+        self.cleanups.append(entry)
+        return entry
+
+    async def clean(self, entry: Cleanup) -> None:
+        """Runs one cleanup now, within its bound.
+
+        Raises:
+            EpisodeFailure: `cleanup_failed`.
+        """
+        if entry.done:
+            return
+        limit = self.cleanup_timeout_seconds
+        try:
+            async with asyncio.timeout(limit) as bound:
+                await entry.action()
+        except Exception as error:
+            late = isinstance(error, TimeoutError) and bound.expired()
+            reason = f"not done within cleanup_timeout_seconds ({limit:g} s)" if late else one_line(error)
+            raise EpisodeFailure("cleanup_failed", f"{entry.name}: {reason}", stage="cleanup") from error
+        entry.done = True
+
+    async def unwind(self) -> None:
+        """Runs what is left to clean, last-in first-out; a failed cleanup is logged and the others still run."""
+        started = time.perf_counter()
+        for entry in reversed(self.cleanups):
+            try:
+                await self.clean(entry)
+            except EpisodeFailure as failure:
+                log.warning("rollout %s: cleanup failed: %s", self.request.episode_id.key, failure.message)
+        self.timings["cleanup"] = round(time.perf_counter() - started, 6)
+
+
+class EnvironmentServer(Server[EnvironmentConfigT]):
+    """Runs episodes: `POST /run` answers with a result or a failure, both as HTTP 200.
+
+    Attributes:
+        accepts_flat_rows: True for a server whose tasks may come as rows without a taskset.
+    """
+
+    accepts_flat_rows: ClassVar[bool] = False
+    config_type: ClassVar[type[ServerConfig]] = EnvironmentServerConfig
+
+    def __init__(self, config: EnvironmentConfigT, context: ServerContext) -> None:
+        limit = config.max_concurrent_episodes
+        self._admission = asyncio.Semaphore(limit) if limit else None
+        super().__init__(config, context)
+
+    @route("/run")
+    async def run(self, body: RunRequest, call: Call) -> RunResponse:  # noqa: ARG002
+        """Runs one episode."""
+        episode = Episode(body, self.config.cleanup_timeout_seconds)
+        # Both are set, so that both are sent: one of them is always null.
+        answer = RunResponse(episode_id=body.episode_id, task_id=body.task.task_id, result=None, failure=None)
+        try:
+            async with self._admitted(episode):
+                answer.result = await self._bounded(episode)
+        except EpisodeFailure as failure:
+            answer.failure = Failure(
+                failure_reason=failure.message[:2000],
+                terminal=failure.terminal,
+                failure_kind=failure.kind,
+                stage=failure.stage or episode.stage,
+                partial_response=episode.partial_response,
+            )
+        answer.timings = episode.timings
+        return answer
+
+    @asynccontextmanager
+    async def _admitted(self, episode: Episode) -> AsyncIterator[None]:
+        if self._admission is None:
+            yield
+            return
+        async with episode.step("admission", "queue"):
+            try:
+                async with asyncio.timeout(self.config.queue_timeout_seconds):
+                    await self._admission.acquire()
+            except TimeoutError as error:
+                waited = self.config.queue_timeout_seconds
+                message = f"not admitted within queue_timeout_seconds ({waited:g} s)"
+                raise EpisodeFailure("admission_timeout", message, stage="admission") from error
+        try:
+            yield
+        finally:
+            self._admission.release()
+
+    async def _bounded(self, episode: Episode) -> VerifyResponse:
+        limit = self.config.default_episode_timeout_seconds
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                return await self.run_episode(episode)
+        except ServerError as error:
+            raise EpisodeFailure(kind_of(error, episode.stage), error.detail, stage=episode.stage) from error
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise EpisodeFailure("internal", f"a step timed out: {one_line(error)}", stage=episode.stage) from error
+            message = f"default_episode_timeout_seconds ({limit:g} s) ran out"
+            raise EpisodeFailure("episode_timeout", message, stage=episode.stage) from error
+        except EpisodeFailure:
+            raise
+        except Exception as error:
+            log.exception("episode %s", episode.request.episode_id.key)
+            raise EpisodeFailure("internal", one_line(error), stage=episode.stage) from error
+        finally:
+            await to_the_end(episode.unwind())
+
+    @abstractmethod
+    async def run_episode(self, episode: Episode) -> VerifyResponse:
+        """The steps of one episode; the result has a reward.
+
+        Raises:
+            EpisodeFailure: The episode failed.
+        """
+
+
+def kind_of(error: ServerError, stage: Stage) -> str:
+    """The kind of failure that a server's refusal means at a stage of the episode."""
+    if error.status in (408, 425, 429, 502, 503, 504):
+        return "server_unreachable"
+    if error.status in (401, 403, 404) or (error.status == 422 and stage == "seed"):
+        return "configuration"
+    if error.status >= 500:
+        return {"agent": "agent_error", "verification": "verifier_crashed"}.get(stage, "internal")
+    return "internal"
