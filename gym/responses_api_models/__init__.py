@@ -1,0 +1,1 @@
+"""Model server implementations, one folder each."""

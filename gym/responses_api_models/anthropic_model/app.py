@@ -1,0 +1,59 @@
+"""A policy behind the Anthropic Messages API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from gym.apis.anthropic import from_anthropic, to_anthropic
+from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.responses_api_models.provider_model import SECRET, BaseUrl, ProviderModel, ProviderModelConfig, Stripped
+from gym.responses_api_models.upstream import Endpoint
+from gym.servers.base import OPERATIONAL
+
+API_VERSION = "2023-06-01"
+
+
+class AnthropicModelConfig(ProviderModelConfig):
+    """Settings of `anthropic_model`."""
+
+    anthropic_base_url: BaseUrl = Field(
+        description="Address of the API, with or without `/v1`.", json_schema_extra=OPERATIONAL
+    )
+    anthropic_api_key: Stripped | None = Field(
+        None, repr=False, description="Sent as `x-api-key`; null: none is sent.", json_schema_extra=SECRET
+    )
+    anthropic_model: str = Field(description="Name of the model at the provider.")
+    anthropic_default_headers: dict[str, str] = Field(
+        default_factory=dict, repr=False, description="Headers of every request.", json_schema_extra=OPERATIONAL
+    )
+    max_output_tokens: int = Field(
+        16384, ge=1, description="Limit of an answer in tokens, thinking included; used where a request sets none."
+    )
+
+
+class AnthropicModel(ProviderModel[AnthropicModelConfig]):
+    """Responses over the Messages API."""
+
+    config_type = AnthropicModelConfig
+
+    @property
+    def model(self) -> str:
+        """The provider's name of the model."""
+        return self.config.anthropic_model
+
+    def endpoint(self) -> Endpoint:
+        """The provider's Messages."""
+        key = self.config.anthropic_api_key
+        secret = {**({"x-api-key": key} if key else {}), **self.config.anthropic_default_headers}
+        url = f"{self.config.anthropic_base_url.removesuffix('/v1')}/v1/messages"
+        return Endpoint(url, secret, {"anthropic-version": API_VERSION})
+
+    def encode(self, request: ResponsesRequest) -> dict[str, Any]:
+        """The request as a conversation of the Messages API."""
+        return to_anthropic(request)
+
+    def decode(self, answer: dict[str, Any]) -> ResponsesResponse:
+        """The message as a response."""
+        return from_anthropic(answer, self.model)

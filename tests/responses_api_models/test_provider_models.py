@@ -1,0 +1,212 @@
+"""The model servers over a provider, against a real HTTP server: requests, responses, settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gym.apis.responses import ResponsesRequest, ResponsesResponse, function_call, function_call_output, message
+from gym.failures import EpisodeFailure
+from gym.responses_api_models.anthropic_model.app import AnthropicModel
+from gym.responses_api_models.openai_model.app import OpenAIModel
+from gym.responses_api_models.provider_model import ProviderModel
+from gym.responses_api_models.vllm_model.app import VLLMModel
+from gym.servers.base import Call, ServerError
+from tests.responses_api_models.provider import Provider, Reply, context
+
+Server = type[ProviderModel[Any]]
+HELLO = ResponsesRequest(input=[message("user", "hi")], model="another", max_output_tokens=7)
+CHAT = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
+ANSWER = {"content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"}
+
+SETTINGS: dict[Server, Mapping[str, Any]] = {
+    VLLMModel: {"base_url": "{url}/v1/", "api_key": "secret-key\n", "model": "m"},
+    OpenAIModel: {"openai_base_url": "{url}/v1", "openai_api_key": "secret-key", "openai_model": "m"},
+    AnthropicModel: {"anthropic_base_url": "{url}", "anthropic_api_key": "secret-key", "anthropic_model": "m"},
+}
+ANSWERS: dict[Server, Any] = {VLLMModel: CHAT, OpenAIModel: CHAT, AnthropicModel: ANSWER}
+
+
+def server(kind: Server, url: str, **more: Any) -> ProviderModel[Any]:
+    settings = {key: value.format(url=url) for key, value in SETTINGS[kind].items()}
+    return kind(kind.config_type.model_validate({**settings, "retry_backoff_seconds": 0.001, **more}), context())
+
+
+async def answer(started: ProviderModel[Any], request: ResponsesRequest) -> ResponsesResponse:
+    """The answer over the server's own route, as callers get it."""
+    await started.start()
+    try:
+        got = await started.routes["/v1/responses"](request, Call())
+        assert isinstance(got, ResponsesResponse)
+        return got
+    finally:
+        await started.stop()
+
+
+REQUESTS: list[tuple[Server, str, dict[str, Any], str, dict[str, str]]] = [
+    (
+        VLLMModel,
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 7},
+        "authorization",
+        {},
+    ),
+    (
+        OpenAIModel,
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 7},
+        "authorization",
+        {},
+    ),
+    (
+        AnthropicModel,
+        "/v1/messages",
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "max_tokens": 7},
+        "x-api-key",
+        {"anthropic-version": "2023-06-01"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "body", "key_header", "headers"), REQUESTS)
+async def test_what_is_sent(
+    provider: Provider, kind: Server, path: str, body: dict[str, Any], key_header: str, headers: dict[str, str]
+) -> None:
+    provider.replies = [Reply(body=ANSWERS[kind])]
+    response = await answer(server(kind, provider.base_url, temperature=0.5, extra_body={"seed": 1}), HELLO)
+    assert (response.output_text, response.model) == ("hello", "m")
+    assert (provider.paths, provider.bodies) == ([path], [{**body, "model": "m", "temperature": 0.5, "seed": 1}])
+    assert provider.headers[0][key_header].removeprefix("Bearer ") == "secret-key"
+    assert headers.items() <= provider.headers[0].items()
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (Reply(401, {"error": {"message": "bad key secret-key"}}), "provider_refused"),
+        (Reply(429, {"error": {"message": "slow down"}}, {"retry-after": "0"}), "provider_rate_limited"),
+        (Reply(500, {"error": {"message": "crashed"}}), "provider_error"),
+        (Reply(200, {"object": "list"}), "malformed_answer"),
+        (Reply(200, "<html>"), "malformed_answer"),
+    ],
+)
+async def test_failures(provider: Provider, kind: Server, reply: Reply, failure: str) -> None:
+    provider.replies = [reply]
+    with pytest.raises(EpisodeFailure) as raised:
+        await answer(server(kind, provider.base_url), HELLO)
+    assert raised.value.kind == failure
+    assert "secret-key" not in raised.value.message
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+async def test_what_cannot_be_carried_is_not_sent(provider: Provider, kind: Server) -> None:
+    with pytest.raises(ServerError, match="input_file"):
+        await answer(
+            server(kind, provider.base_url),
+            ResponsesRequest(input=[{"role": "user", "content": [{"type": "input_file"}]}]),
+        )
+    assert not provider.bodies
+
+
+async def test_requests_win_over_settings(provider: Provider) -> None:
+    provider.replies = [Reply(body=CHAT)]
+    request = ResponsesRequest(input="hi", temperature=0.0, top_p=1.0)
+    await answer(server(VLLMModel, provider.base_url, temperature=0.5, top_p=0.5, max_output_tokens=9), request)
+    body = provider.bodies[0]
+    assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.0, 1.0, 9)
+
+
+async def test_anthropic_always_has_a_limit(provider: Provider) -> None:
+    provider.replies = [Reply(body=ANSWER)]
+    await answer(server(AnthropicModel, provider.base_url + "/v1"), ResponsesRequest(input="hi"))
+    assert provider.bodies[0]["max_tokens"] == 16384
+    assert provider.paths == ["/v1/messages"]
+
+
+async def test_settings_of_an_engine(provider: Provider) -> None:
+    provider.replies = [Reply(body=CHAT)]
+    started = server(
+        VLLMModel,
+        provider.base_url,
+        api_key=None,
+        default_headers={"x-team": "blue"},
+        chat_template_kwargs={"enable_thinking": False},
+        replace_developer_role_with_system=True,
+        reasoning_field="reasoning",
+    )
+    reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    await answer(started, ResponsesRequest(input=[message("developer", "x"), reasoning, message("assistant", "y")]))
+    assert provider.bodies[0] == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "x"},
+            {"role": "assistant", "content": "y", "reasoning": "hm"},
+        ],
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    assert provider.headers[0]["x-team"] == "blue"
+    assert "authorization" not in provider.headers[0]
+
+
+async def test_openrouter_limits_by_another_field(provider: Provider) -> None:
+    provider.replies = [Reply(body=CHAT)]
+    await answer(server(OpenAIModel, provider.base_url, output_limit_field="max_tokens"), HELLO)
+    assert provider.bodies[0]["max_tokens"] == 7
+
+
+async def test_a_malformed_call_is_kept_and_not_sent_back(provider: Provider) -> None:
+    """The response keeps what the model wrote; the next request has `{}` in its place."""
+    raw = '{"a": 2, "b": '
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": raw}}
+    provider.replies = [Reply(body={"choices": [{"message": {"tool_calls": [call]}}]}), Reply(body=CHAT)]
+    started = server(VLLMModel, provider.base_url)
+    first = await answer(started, HELLO)
+    assert first.output[0]["arguments"] == raw
+    history = [message("user", "hi"), *first.output, function_call_output("c1", "the JSON breaks at the end")]
+    await answer(started, ResponsesRequest(input=history))
+    sent = provider.bodies[1]["messages"][1]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(sent) == {}
+    assert history[1] == first.output[0]
+
+
+async def test_over_http_forms_too(provider: Provider) -> None:
+    """A body of plain JSON is validated by the route, with the nulls that clients send."""
+    provider.replies = [Reply(body=CHAT)]
+    started = server(VLLMModel, provider.base_url)
+    body = {"input": [function_call("add", {}, "c1")], "store": False, "include": [], "truncation": None}
+    got = await started.routes["/v1/responses"](body, Call())
+    await started.stop()
+    assert got.output_text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"base_url": "localhost:8000"}, "base_url\n.*not an address such as"),
+        ({"base_url": "http://user:word@h/v1"}, "use a key or headers"),
+        ({"base_url": "http://h/v1", "modle": "m"}, "modle\n.*Extra inputs"),
+        ({"base_url": "http://h/v1", "max_attempts": 0}, "max_attempts"),
+        ({"base_url": "http://h/v1"}, "model\n.*Field required"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        VLLMModel.config_type.model_validate(settings)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_settings_are_described_and_marked(kind: Server) -> None:
+    fields = kind.config_type.model_fields
+    assert all(field.description for field in fields.values())
+    marks = {name: field.json_schema_extra or {} for name, field in fields.items()}
+    secret = {name for name, mark in marks.items() if isinstance(mark, dict) and mark.get("secret")}
+    assert secret == {name for name in fields if name.endswith("api_key")}
+    identity = {name for name, mark in marks.items() if isinstance(mark, dict) and not mark.get("operational")}
+    assert {"temperature", "top_p", "max_output_tokens", "extra_body"} < identity
+    assert not any(name.endswith(("url", "key", "headers", "attempts", "seconds")) for name in identity)
+    assert "secret-key" not in repr(server(kind, "http://h").config)
