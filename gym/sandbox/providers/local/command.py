@@ -1,0 +1,260 @@
+"""Run one command on the host: pipes, time limit, bounded output, and the certain end of all its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gym.failures import EpisodeFailure
+from gym.sandbox.interface import DEFAULT_OUTPUT_BYTES, DEFAULT_TIMEOUT_SECONDS, ExecResult, OnOutput, StreamName
+from gym.sandbox.output import Capture
+from gym.sandbox.waiting import uncancelled
+
+# How long output may still flow when all processes that can be found are gone.
+DRAIN_SECONDS = 1.0
+CHUNK = 65536
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Exit code of a command, and the signal that ended it."""
+
+    exit_code: int
+    signal: int | None = None
+
+
+KILLED = Verdict(128 + signal.SIGKILL, signal.SIGKILL)
+
+
+class ProcessTree(Protocol):
+    """All processes that one command started."""
+
+    def started(self) -> None:
+        """Called when the first process runs or could not be started: frees what was meant for it."""
+
+    async def end(self, process: Process | None) -> None:
+        """Kill what is left and return when it is gone.
+
+        Raises:
+            EpisodeFailure: `sandbox_lost` when something stays.
+        """
+
+    def verdict(self, returncode: int) -> Verdict | None:
+        """How the command ended, given the exit status of the first process; None when the command never ran."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start on the host for one command.
+
+    Attributes:
+        argv: Program with an absolute path, and arguments.
+        env: Complete environment.
+        tree: Its processes.
+        cwd: Where it starts.
+        pass_fds: Open files that it inherits.
+    """
+
+    argv: Sequence[str | bytes]
+    env: Mapping[str, str]
+    tree: ProcessTree
+    cwd: Path
+    pass_fds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Input and bounds of one command; see `Sandbox.exec`."""
+
+    stdin: bytes | None = None
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    max_output_bytes: int = DEFAULT_OUTPUT_BYTES
+    on_output: OnOutput | None = None
+
+
+async def run(launch: Launch, terms: Terms, stopped: asyncio.Future[str]) -> ExecResult:
+    """Run a command to its end, the end of its time, or until `stopped` tells why it must end.
+
+    When this returns or raises, also by cancellation, no process of the command is left.
+
+    Raises:
+        EpisodeFailure: `sandbox_lost`: stopped meanwhile, not started, or not confirmed to be gone.
+    """
+    began = time.monotonic()
+    streams = _Streams(terms)
+    process: Process | None = None
+    timed_out = False
+    try:
+        try:
+            process = await _spawn(launch, streams)
+            timed_out = await _ended(process, terms.timeout_seconds, stopped, streams.failed)
+        except OSError as error:
+            return _not_started(error)
+        finally:
+            await uncancelled(launch.tree.end(process))
+        await streams.drained(DRAIN_SECONDS)
+    finally:
+        streams.close()
+    out, err = streams.out.capture, streams.err.capture
+    verdict = KILLED if timed_out else launch.tree.verdict(process.returncode or 0)
+    if verdict is None:
+        words = err.value().decode("utf-8", "replace").strip()[-300:]
+        raise EpisodeFailure("sandbox_lost", f"the sandbox could not start a command: {words}")
+    return ExecResult(
+        exit_code=verdict.exit_code,
+        signal=verdict.signal,
+        timed_out=timed_out,
+        stdout=out.value(),
+        stderr=err.value(),
+        stdout_truncated=out.left_out,
+        stderr_truncated=err.left_out,
+        duration_seconds=time.monotonic() - began,
+    )
+
+
+async def _spawn(launch: Launch, streams: _Streams) -> Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *launch.argv,
+            env=launch.env,
+            cwd=launch.cwd,
+            stdin=DEVNULL if streams.input is None else streams.input.child_fd,
+            stdout=streams.out.child_fd,
+            stderr=streams.err.child_fd,
+            start_new_session=True,
+            pass_fds=launch.pass_fds,
+        )
+    finally:
+        launch.tree.started()
+        streams.started()
+
+
+async def _ended(
+    process: Process, timeout_seconds: float, stopped: asyncio.Future[str], failed: asyncio.Future[None]
+) -> bool:
+    """Wait for the end of the first process; True when the time was up before."""
+    end = asyncio.ensure_future(process.wait())
+    signs: set[asyncio.Future[Any]] = {end, stopped, failed}
+    try:
+        await asyncio.wait(signs, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        end.cancel()
+    if failed.done():
+        failed.result()
+    if stopped.done() and process.returncode is None:
+        raise EpisodeFailure("sandbox_lost", f"{stopped.result()}, while a command ran in it")
+    return process.returncode is None
+
+
+def _not_started(error: OSError) -> ExecResult:
+    if error.errno == errno.E2BIG:
+        return refused("argument list too long")
+    raise EpisodeFailure("sandbox_lost", f"could not start a process: {error}") from error
+
+
+def refused(reason: str) -> ExecResult:
+    """The result of a command that no shell could start."""
+    return ExecResult(exit_code=126, stderr=f"sh: {reason}\n".encode())
+
+
+class _Streams:
+    """Standard input, output and error of one command."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.input = None if terms.stdin is None else _Writer(terms.stdin)
+        self.out = _Reader("stdout", terms, self.failed)
+        self.err = _Reader("stderr", terms, self.failed)
+
+    def started(self) -> None:
+        for pipe in (self.input, self.out, self.err):
+            if pipe is not None:
+                pipe.close_child()
+
+    async def drained(self, seconds: float) -> None:
+        await asyncio.wait({self.out.ended, self.err.ended}, timeout=seconds)
+        if self.failed.done():
+            self.failed.result()
+
+    def close(self) -> None:
+        self.started()
+        for pipe in (self.input, self.out, self.err):
+            if pipe is not None:
+                pipe.close()
+        if not self.failed.cancel() and not self.failed.cancelled():
+            self.failed.exception()  # mark as seen, also when another error is on its way
+
+
+class _Pipe:
+    """Our end of a pipe, watched by the event loop, and the end for the child."""
+
+    def __init__(self, fd: int, child_fd: int) -> None:
+        self.fd = fd
+        self.child_fd = child_fd
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        os.set_blocking(fd, False)
+
+    def close_child(self) -> None:
+        if self.child_fd >= 0:
+            os.close(self.child_fd)
+            self.child_fd = -1
+
+    def close(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+            asyncio.get_running_loop().remove_reader(self.fd)
+            asyncio.get_running_loop().remove_writer(self.fd)
+            os.close(self.fd)
+
+
+class _Reader(_Pipe):
+    def __init__(self, name: StreamName, terms: Terms, failed: asyncio.Future[None]) -> None:
+        super().__init__(*os.pipe())
+        self.capture = Capture(terms.max_output_bytes)
+        self._name = name
+        self._on_output = terms.on_output
+        self._failed = failed
+        asyncio.get_running_loop().add_reader(self.fd, self._ready)
+
+    def _ready(self) -> None:
+        try:
+            chunk = os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self.close()
+            return
+        self.capture.feed(chunk)
+        if self._on_output is None or self._failed.done():
+            return
+        try:
+            self._on_output(self._name, chunk)
+        except Exception as error:  # raised again in the caller of `exec`
+            self._failed.set_exception(error)
+
+
+class _Writer(_Pipe):
+    def __init__(self, content: bytes) -> None:
+        child_fd, fd = os.pipe()
+        super().__init__(fd, child_fd)
+        self._left = memoryview(content)
+        asyncio.get_running_loop().add_writer(self.fd, self._ready)
+
+    def _ready(self) -> None:
+        try:
+            # A command need not read all of its input.
+            with suppress(BlockingIOError):
+                self._left = self._left[os.write(self.fd, self._left) :]
+        except BrokenPipeError:
+            self._left = self._left[:0]
+        if not self._left:
+            self.close()

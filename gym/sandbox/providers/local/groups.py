@@ -1,0 +1,132 @@
+"""Control groups: limits over all processes of a sandbox together.
+
+They need root and a writable cgroup file system, version 1 or 2. Where there is none, limits hold for each process
+alone (see `limits`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from gym.sandbox.interface import Resources
+
+MOUNT = Path("/sys/fs/cgroup")
+CPU_PERIOD_MICROSECONDS = 100_000
+CONTROLLERS = ("cpu", "memory", "pids")
+PATIENCE_SECONDS = 2.0
+_MIB = 1024 * 1024
+
+
+def create(name: str, resources: Resources, mount: Path = MOUNT) -> dict[str, Path]:
+    """Make the control groups that `resources` need.
+
+    Args:
+        name: Name of the new groups.
+        resources: The limits; `disk_mib` has no control group.
+        mount: Where the cgroup file system is mounted.
+
+    Returns:
+        The limits that hold (`cpu`, `memory`, `pids`) with the folder of their group; without those that this machine
+        does not offer.
+    """
+    if os.geteuid() != 0:
+        return {}
+    unified = (mount / "cgroup.controllers").exists()
+    settings = _unified(resources) if unified else _separate(resources)
+    made: dict[str, Path] = {}
+    for controller, files in settings.items():
+        folder = mount / name if unified else mount / controller / name
+        if _apply(folder, controller if unified else "", files):
+            made[controller] = folder
+    if len(made) < len(settings):
+        _remove_unused(name, made, mount)
+    return made
+
+
+def remove(name: str, mount: Path = MOUNT) -> None:
+    """Remove the control groups of that name. The kernel needs a moment after their last process has ended.
+
+    Raises:
+        OSError: a group still has processes.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for folder in _existing(name, mount):
+        while True:
+            try:
+                folder.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
+
+def _existing(name: str, mount: Path) -> list[Path]:
+    if os.geteuid() != 0:
+        return []
+    return [
+        folder
+        for folder in (mount / name, *(mount / controller / name for controller in CONTROLLERS))
+        if folder.is_dir()
+    ]
+
+
+def _remove_unused(name: str, made: dict[str, Path], mount: Path) -> None:
+    for folder in _existing(name, mount):
+        if folder not in made.values():
+            folder.rmdir()
+
+
+def _separate(resources: Resources) -> dict[str, dict[str, str]]:
+    """Files and values for cgroup version 1, by controller."""
+    settings: dict[str, dict[str, str]] = {}
+    if resources.memory_mib is not None:
+        limit = str(resources.memory_mib * _MIB)
+        # The second file exists only where swap is accounted for.
+        settings["memory"] = {"memory.limit_in_bytes": limit, "?memory.memsw.limit_in_bytes": limit}
+    if resources.pids is not None:
+        settings["pids"] = {"pids.max": str(resources.pids)}
+    if resources.cpu is not None:
+        quota = str(int(resources.cpu * CPU_PERIOD_MICROSECONDS))
+        settings["cpu"] = {"cpu.cfs_period_us": str(CPU_PERIOD_MICROSECONDS), "cpu.cfs_quota_us": quota}
+    return settings
+
+
+def _unified(resources: Resources) -> dict[str, dict[str, str]]:
+    """Files and values for cgroup version 2, by controller."""
+    settings: dict[str, dict[str, str]] = {}
+    if resources.memory_mib is not None:
+        settings["memory"] = {"memory.max": str(resources.memory_mib * _MIB), "?memory.swap.max": "0"}
+    if resources.pids is not None:
+        settings["pids"] = {"pids.max": str(resources.pids)}
+    if resources.cpu is not None:
+        quota = int(resources.cpu * CPU_PERIOD_MICROSECONDS)
+        settings["cpu"] = {"cpu.max": f"{quota} {CPU_PERIOD_MICROSECONDS}"}
+    return settings
+
+
+def _apply(folder: Path, controller: str, files: dict[str, str]) -> bool:
+    """Make the group and write its limits; files marked with `?` may be missing."""
+    try:
+        if not folder.parent.is_dir():
+            return False
+        if controller and controller not in (folder.parent / "cgroup.subtree_control").read_text().split():
+            (folder.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+        folder.mkdir(exist_ok=True)
+        for file, value in files.items():
+            _write(folder / file.lstrip("?"), value, optional=file.startswith("?"))
+    except OSError:
+        return False
+    return True
+
+
+def _write(path: Path, value: str, *, optional: bool) -> None:
+    try:
+        path.write_text(value)
+    except OSError:
+        if not optional:
+            raise

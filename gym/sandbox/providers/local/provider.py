@@ -1,0 +1,177 @@
+"""The `local` provider: sandboxes on this machine, without a daemon and without images."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import ClassVar
+
+from pydantic import ValidationError
+
+from gym.errors import Problem, UserError
+from gym.failures import EpisodeFailure
+from gym.sandbox.interface import JSON, Capabilities, Network, SandboxProvider, SandboxSpec
+from gym.sandbox.providers.local import groups, limits
+from gym.sandbox.providers.local.bubblewrap import Bubblewrap, Installed, probe
+from gym.sandbox.providers.local.isolation import Isolation, Place
+from gym.sandbox.providers.local.plain import Plain
+from gym.sandbox.providers.local.record import Owner, Record, default_root, remove, sweep
+from gym.sandbox.providers.local.sandbox import LocalSandbox
+from gym.sandbox.providers.local.settings import LocalProviderConfig
+from gym.sandbox.waiting import uncancelled
+
+NETWORKS: frozenset[Network] = frozenset({"open", "none"})
+
+
+class LocalProvider(SandboxProvider):
+    """Sandboxes that are a directory and, for each command, a bubblewrap."""
+
+    name: ClassVar[str] = "local"
+    config_type = LocalProviderConfig
+
+    def __init__(self, config: LocalProviderConfig) -> None:
+        self._config = config
+        self._root = config.root or default_root()
+        self._swept = False
+        self._live: list[LocalSandbox] = []
+
+    @property
+    def isolated(self) -> bool:
+        """True under bubblewrap."""
+        return self._isolation.isolated
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """One user, no images. Without isolation, `networks` says what is accepted, not what is kept."""
+        return Capabilities(root="0" in self._isolation.users, users=False, networks=NETWORKS)
+
+    def describe(self) -> str:
+        """One line for log and manifest."""
+        return self._isolation.describe()
+
+    async def create(self, spec: SandboxSpec) -> LocalSandbox:
+        """See `SandboxProvider.create`. The first call also sweeps what earlier runs left behind."""
+        self._refuse(spec)
+        name = f"gym-{secrets.token_hex(6)}"
+        directory = self._root.resolve() / name
+        try:
+            record = await uncancelled(asyncio.to_thread(self._make, directory, spec))
+        except OSError as error:
+            await uncancelled(asyncio.to_thread(remove, directory, name))
+            raise EpisodeFailure("sandbox_start", f"could not make the sandbox {directory}: {error}") from error
+        except asyncio.CancelledError:
+            await uncancelled(asyncio.to_thread(remove, directory, name))
+            raise
+        sandbox = LocalSandbox(Place(directory, record), self._isolation, owned=True)
+        if spec.ttl_seconds is not None:
+            sandbox.expire_after(spec.ttl_seconds)
+        return self._keep(sandbox)
+
+    async def connect(self, descriptor: Mapping[str, JSON]) -> LocalSandbox:
+        """See `SandboxProvider.connect`; the sandbox must lie in this provider's root."""
+        directory = Path(str(descriptor.get("directory")))
+        try:
+            if directory.parent != self._root.resolve():
+                raise FileNotFoundError(f"{directory} is not in {self._root}")
+            record = Record.load(directory)
+        except (OSError, ValidationError) as error:
+            raise EpisodeFailure("sandbox_lost", f"no sandbox {descriptor.get('sandbox_id')}: {error}") from error
+        if record.isolation != self._isolation.name:
+            raise EpisodeFailure("sandbox_lost", f"sandbox {record.id} has the isolation {record.isolation}, not ours")
+        sandbox = LocalSandbox(Place(directory, record), self._isolation, owned=False)
+        return self._keep(sandbox)
+
+    async def aclose(self) -> None:
+        """See `SandboxProvider.aclose`."""
+        results = await asyncio.gather(*(sandbox.stop() for sandbox in self._live), return_exceptions=True)
+        failed = [str(result) for result in results if isinstance(result, EpisodeFailure)]
+        if failed:
+            raise EpisodeFailure("cleanup_failed", "; ".join(failed))
+
+    def _keep(self, sandbox: LocalSandbox) -> LocalSandbox:
+        self._live = [*(one for one in self._live if not one.freed), sandbox]
+        return sandbox
+
+    @functools.cached_property
+    def _isolation(self) -> Isolation:
+        if self._config.isolation == "none":
+            return Plain()
+        found = probe()
+        if isinstance(found, Installed):
+            return Bubblewrap(found)
+        if self._config.isolation == "auto":
+            return Plain()
+        fix = "install bubblewrap, or set `isolation: none` with `allow_unisolated: true`"
+        raise UserError(Problem(found, fix, key="sandbox.isolation"))
+
+    def _refuse(self, spec: SandboxSpec) -> None:
+        """Raise all that cannot be in `spec`, at once."""
+        problems = []
+        if not self._isolation.isolated and not self._config.allow_unisolated:
+            found = probe() if self._config.isolation == "auto" else None
+            what = found if isinstance(found, str) else "no isolation is set"
+            fix = "make bubblewrap work, choose another sandbox, or set `allow_unisolated: true` for trusted code"
+            problems.append(Problem(f"sandboxes would not be isolated: {what}", fix, key="sandbox.isolation"))
+        if spec.network not in NETWORKS:
+            fix = f"use one of {', '.join(sorted(NETWORKS))}, or another sandbox"
+            problems.append(Problem(f"a local sandbox has no network `{spec.network}`", fix, key="network"))
+        if spec.image is not None:
+            what = f"a local sandbox cannot start from the image `{spec.image}`"
+            problems.append(Problem(what, "use sandbox=docker or sandbox=opensandbox", key="image"))
+        if (reason := self._refuses_workdir(spec.workdir)) is not None:
+            problems.append(Problem(f"the work directory `{spec.workdir}` cannot be used: {reason}", key="workdir"))
+        if problems:
+            raise UserError(problems)
+
+    def _refuses_workdir(self, workdir: str) -> str | None:
+        path = PurePosixPath(workdir)
+        if not path.is_absolute() or ".." in path.parts or "\0" in workdir:
+            return "it must be an absolute path without `..`"
+        if path == PurePosixPath("/"):
+            return "it must lie below the root"
+        return (
+            f"/{path.parts[1]} is a read-only part of the system" if path.parts[1] in self._isolation.reserved else None
+        )
+
+    def _make(self, directory: Path, spec: SandboxSpec) -> Record:
+        """Make the directory of a sandbox; blocks."""
+        self._open_root()
+        directory.mkdir(mode=0o700)
+        prepared = self._isolation.prepare(directory, spec)
+        wanted = limits.with_defaults(spec.resources, self._config.default_resources)
+        grouped = groups.create(directory.name, wanted)
+        now = time.time()
+        record = Record(
+            id=directory.name,
+            owner=Owner.current(),
+            labels={**self._config.default_metadata, **spec.labels},
+            created_at=now,
+            expires_at=None if spec.ttl_seconds is None else now + spec.ttl_seconds,
+            isolation=self._isolation.name,
+            workdir=prepared.workdir,
+            env={**prepared.env, **spec.env},
+            network=spec.network,
+            control_groups=sorted({str(folder) for folder in grouped.values()}),
+            limits=limits.shell_lines(wanted, grouped, own_namespace=self._isolation.own_namespace),
+        )
+        record.save(directory)
+        return record
+
+    def _open_root(self) -> None:
+        """Make the folder of all sandboxes, and clear it of earlier runs' once."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self._root.lstat()
+        if self._config.root is None and not (
+            stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+        ):
+            what = f"{self._root} is not a folder of this user alone"
+            raise UserError(Problem(what, "remove it, or set another folder", key="sandbox.root"))
+        if not self._swept:
+            self._swept = True
+            sweep(self._root)

@@ -1,0 +1,155 @@
+"""The record in each sandbox directory: who owns it and how it was made; and the sweep of what owners left behind.
+
+Layout of a sandbox directory: `sandbox.json` (this record), `files/` (what the sandbox sees), `system/` (small files
+that are shown to it read-only). The code inside reaches only `files/`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gym.sandbox.interface import Network
+from gym.sandbox.providers.local import groups, processes
+
+RECORD = "sandbox.json"
+UNFINISHED_SECONDS = 60.0
+PID_NAMESPACE = Path("/proc/self/ns/pid")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Owner(BaseModel):
+    """A process, told apart from later ones with the same number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pid: int
+    start_time: str
+    pid_namespace: str
+    boot: str
+
+    @classmethod
+    def current(cls) -> Self:
+        """The running process."""
+        pid = os.getpid()
+        return cls(
+            pid=pid,
+            start_time=processes.start_time(pid),
+            pid_namespace=str(PID_NAMESPACE.readlink()),
+            boot=BOOT_ID.read_text().strip(),
+        )
+
+    def gone(self, observer: Owner) -> bool:
+        """Whether it has certainly ended, as `observer` sees it. Another container's processes are not seen."""
+        if self.boot != observer.boot:
+            return True
+        if self.pid_namespace != observer.pid_namespace:
+            return False
+        return not processes.alive(self.pid) or processes.start_time(self.pid) != self.start_time
+
+
+class Record(BaseModel):
+    """How a sandbox was made: enough to run commands in it from another process."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    owner: Owner
+    labels: dict[str, str]
+    created_at: float
+    expires_at: float | None
+    isolation: str
+    workdir: str
+    env: dict[str, str]
+    network: Network
+    control_groups: list[str]
+    limits: str
+
+    def save(self, directory: Path) -> None:
+        """Write the record, readable only by this user."""
+        path = directory / RECORD
+        path.touch(0o600)
+        path.write_text(self.model_dump_json())
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read the record of a sandbox directory.
+
+        Raises:
+            FileNotFoundError: there is no sandbox in it.
+            ValueError: the file is damaged.
+        """
+        return cls.model_validate_json((directory / RECORD).read_text())
+
+
+def default_root() -> Path:
+    """Where sandboxes live unless told otherwise: one folder a user, so that a later run finds what is left over."""
+    return Path(tempfile.gettempdir()) / f"gym-sandboxes-{os.getuid()}"
+
+
+def sweep(root: Path | None = None) -> int:
+    """Remove the sandboxes under `root` whose owner has ended, with their processes.
+
+    Args:
+        root: The folder of a provider; None is the default one.
+
+    Returns:
+        The number of sandboxes removed.
+    """
+    observer = Owner.current()
+    left = list(_left_behind(root or default_root(), observer))
+    if left:
+        for pid in processes.marked(tuple(f"{path.name}:" for path in left)):
+            processes.kill(pid)
+    return sum(map(_claim_and_remove, left))
+
+
+def remove(directory: Path, sandbox_id: str) -> None:
+    """Remove the directory and control groups of a sandbox whose processes are gone, whatever its code did to them.
+
+    Raises:
+        OSError: something is still there.
+    """
+    groups.remove(sandbox_id)
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        return
+    except (OSError, RecursionError):
+        # Folders without permissions, or too deep for Python.
+        subprocess.run(["chmod", "-R", "u+rwx", str(directory)], capture_output=True, check=False)
+        done = subprocess.run(["rm", "-rf", str(directory)], capture_output=True, check=False, text=True)
+        if directory.exists():
+            raise OSError(f"could not remove {directory}: {done.stderr.strip()[:500]}") from None
+
+
+def _left_behind(root: Path, observer: Owner) -> Iterator[Path]:
+    if not root.is_dir():
+        return
+    for path in sorted(root.iterdir()):
+        try:
+            gone = Record.load(path).owner.gone(observer)
+        except (OSError, ValidationError):
+            # Perhaps it is only being made.
+            gone = path.is_dir() and time.time() - path.stat().st_mtime > UNFINISHED_SECONDS
+        if gone:
+            yield path
+
+
+def _claim_and_remove(path: Path) -> bool:
+    """Remove one directory, unless another sweep was faster."""
+    claimed = path.with_name(f".{path.name}.swept")
+    try:
+        path.rename(claimed)
+        remove(claimed, path.name)
+    except OSError:
+        return False
+    return True
