@@ -1,0 +1,1 @@
+"""Collecting rollouts: dispatch, journal, resume, failures."""

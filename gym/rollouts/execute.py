@@ -1,0 +1,316 @@
+"""One run from plan to metrics: directory, tasks, servers, episodes, results.
+
+A directory that has results is continued: what is finished is kept, what failed is tried again. Continuing under
+another configuration or with changed tasks is refused with the difference shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gym.composition.compose import experiment_of
+from gym.composition.redact import RedactingFilter, Redactor, is_secret_name
+from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, UserError
+from gym.launch.in_process import Instance as Launchable
+from gym.launch.in_process import launch
+from gym.planning.plan import Plan
+from gym.report.metrics import Scores, score_rows
+from gym.rollouts import identity as ids
+from gym.rollouts import journal, rundir
+from gym.rollouts.collector import Collector
+from gym.rollouts.progress import Display
+from gym.servers.client import Client
+from gym.servers.environment import EnvironmentServerConfig
+from gym.tasks.collate import TaskFile, collate
+
+INTERRUPTED = "interrupted"
+OpenClient = Callable[[], contextlib.AbstractAsyncContextManager[Client]]
+
+
+@dataclass
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        path: Run directory.
+        stop_reason: Why it ended early; None where everything was tried.
+    """
+
+    path: Path
+    scores: Scores
+    seconds: float
+    stop_reason: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The metrics."""
+        return self.scores.summary()
+
+    @property
+    def exit_code(self) -> int:
+        """0 all well, 1 some episodes failed or were not tried, 130 interrupted."""
+        if self.stop_reason == INTERRUPTED:
+            return EXIT_INTERRUPTED
+        attempts = self.summary["coverage"]["attempts"]
+        return EXIT_OK if attempts["valid"] == attempts["planned"] else EXIT_SOME_FAILED
+
+
+def output_directory(plan: Plan) -> tuple[Path, bool]:
+    """The run directory, and whether it was made just now under a name of its own.
+
+    `output` is a directory, or a .jsonl file: `DIR/rollouts.jsonl` means DIR, any other file a directory of its name.
+    """
+    output = plan.resolved.settings.output
+    if output is None:
+        return rundir.fresh_output(experiment_of(plan.resolved.composed).replace("/", "_")), True
+    path = Path(output)
+    if path.suffix != ".jsonl":
+        return path, False
+    return (path.parent, False) if path.name == rundir.ROLLOUTS else (path.with_suffix(""), False)
+
+
+async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outcome:
+    """Runs a plan.
+
+    Args:
+        open_client: Reaches servers that run already; by default they are started in this process.
+
+    Raises:
+        UserError: The run cannot start, or cannot write its results.
+    """
+    begun = time.monotonic()
+    path, fresh = output_directory(plan)
+    try:
+        with rundir.create_run_directory(path, overwrite=plan.resolved.settings.overwrite) as directory:
+            _same_configuration(plan, directory)
+            tasks = collate(plan, _task_path(plan, path))
+            loaded = journal.load(path / rundir.ROLLOUTS, tasks.digests)
+            earlier = journal.load_failures(path / rundir.FAILURES, tasks.digests)
+            owed = ids.owed(_named(tasks), tasks.repeats, loaded)
+            _link_output(plan, path)
+            notes = [*plan.notes, *loaded.notes, *owed.notes]
+            scores = score_rows(owed.finished(), [], tasks.repeats, owed.planned)
+            outcome = Outcome(path, scores, 0.0, notes=notes)
+            if not len(owed) and (path / rundir.METRICS).exists():
+                outcome.notes.append("everything was finished before; nothing to run")
+                return outcome
+            _write_configuration(plan, path)
+            with (
+                _logging_to(path / rundir.LOG, plan.resolved.redactor),
+                journal.Journal(path / rundir.ROLLOUTS) as rollouts,
+                journal.Journal(path / rundir.FAILURES) as failed,
+            ):
+                await _collect(plan, outcome, tasks, owed, rollouts, failed, earlier, open_client)
+            outcome.seconds = time.monotonic() - begun
+            rundir.write_json(path / rundir.METRICS, {**outcome.summary, "stop_reason": outcome.stop_reason})
+            return outcome
+    except UserError:
+        if fresh:
+            shutil.rmtree(path)
+        raise
+
+
+async def _collect(
+    plan: Plan,
+    outcome: Outcome,
+    tasks: TaskFile,
+    owed: ids.Plan,
+    rollouts: journal.Journal,
+    failed: journal.Journal,
+    earlier: journal.LoadedFailures,
+    open_client: OpenClient | None,
+) -> None:
+    settings = plan.resolved.settings
+    kept = sum(1 for _ in owed.finished())
+    with Display(len(owed), kept) as display:
+        for note in outcome.notes:
+            display.note(note)
+        async with (open_client or (lambda: started(plan)))() as client:
+            collector = Collector(
+                client=client,
+                tasks=tasks,
+                owed=owed,
+                rollouts=rollouts,
+                failures=failed,
+                earlier=earlier,
+                scores=outcome.scores,
+                progress=display,
+                redact=plan.resolved.redactor,
+                routes=plan.routes,
+                limits=_admission(plan),
+                max_attempts=settings.max_attempts,
+                fail_fast=settings.fail_fast,
+            )
+            with _interruptible(collector, display):
+                await collector.run(settings.concurrency)
+        outcome.stop_reason = collector.stop_reason
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path, redactor: Redactor) -> Iterator[None]:
+    """Keeps the log of the servers in the run directory, without the run's secrets."""
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.addFilter(RedactingFilter(redactor))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root, gyms = logging.getLogger(), logging.getLogger("gym")
+    root.addHandler(handler)
+    gyms.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+@contextlib.asynccontextmanager
+async def started(plan: Plan) -> AsyncIterator[Client]:
+    """Starts the plan's servers in this process, and stops them and their sandboxes at the end."""
+    settings = plan.resolved.settings
+    host = own_address() if settings.use_absolute_ip else settings.default_host
+    instances = [Launchable(item.name, item.type, item.server_class, item.config) for item in plan.instances.values()]
+    try:
+        async with launch(
+            instances,
+            sandboxes=plan.providers.__getitem__,
+            bind_host=settings.bind_host or host,
+            advertise_host=host,
+            port=settings.port,
+        ) as launched:
+            yield launched.client
+    finally:
+        for provider in plan.providers.values():
+            await provider.aclose()
+
+
+def own_address() -> str:
+    """This machine's address as other machines see it."""
+    import socket
+
+    return socket.gethostbyname(socket.gethostname())
+
+
+@contextlib.contextmanager
+def _interruptible(collector: Collector, display: Display) -> Iterator[None]:
+    """The first interrupt stops the run in order; the second leaves at once."""
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        if collector.stop_reason == INTERRUPTED:
+            os.write(2, b"\nleft at once; run again to clean up and continue\n")
+            os._exit(EXIT_INTERRUPTED)
+        display.note("interrupted: ending the episodes that run (once more to leave at once)")
+        collector.stop(INTERRUPTED, cancel=True)
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        # From here on a second interrupt finds the handler of the program again.
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def _admission(plan: Plan) -> dict[str, int]:
+    return {
+        item.name: item.config.max_concurrent_episodes
+        for item in plan.of_type("environment_servers")
+        if isinstance(item.config, EnvironmentServerConfig) and item.config.max_concurrent_episodes
+    }
+
+
+def _named(tasks: TaskFile) -> Iterator[tuple[str, str, str]]:
+    return ((taskset, task_id, digest) for (taskset, task_id), digest in tasks.digests.items())
+
+
+def _task_path(plan: Plan, path: Path) -> Path:
+    return path / rundir.TASKS / "preprocessed_datasets" / f"{plan.resolved.settings.split}.jsonl"
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    def secret(key: tuple[str, ...], value: object) -> bool:
+        return plan.resolved.is_secret(key) or (isinstance(value, str) and is_secret_name(key[-1]))
+
+    return dict(ids.identity(plan.resolved.values, plan.resolved.is_operational, secret))
+
+
+def _same_configuration(plan: Plan, directory: rundir.RunDirectory) -> None:
+    """Refuses to continue a run that was made with another configuration; then records this one."""
+    file = directory.path / rundir.IDENTITY
+    mine = _identity(plan)
+    if directory.continued and file.exists():
+        differences = ids.compare(json.loads(file.read_text(encoding="utf-8")), mine)
+        if differences:
+            raise ids.refuse_message(differences)
+    rundir.write_json(file, mine)
+
+
+def _write_configuration(plan: Plan, path: Path) -> None:
+    import yaml
+
+    shown = plan.resolved.redactor.mapping(plan.resolved.values)
+    (path / rundir.CONFIG).write_text(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    file = path / rundir.PROVENANCE
+    known: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    segment = {
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [plan.resolved.redactor.text(argument) for argument in sys.argv],
+        "versions": _versions(),
+        "commit": _commit(),
+        "operational": _operational(plan),
+    }
+    rundir.write_json(file, {"segments": [*known.get("segments", []), segment]})
+
+
+def _operational(plan: Plan) -> dict[str, Any]:
+    """The settings of this start that are no part of the run's identity."""
+    values = plan.resolved.redactor.mapping(plan.resolved.values)
+    everything = ids.identity(values, lambda _key: False, lambda _key, _value: False)
+    mine = _identity(plan)
+    return {key: value for key, value in everything.items() if key not in mine}
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("hydra-gym", "hydra-core", "omegaconf", "pydantic"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _commit() -> str | None:
+    import subprocess
+
+    with contextlib.suppress(OSError):
+        run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        return run.stdout.strip() if run.returncode == 0 else None
+    return None
+
+
+def _link_output(plan: Plan, path: Path) -> None:
+    """A file asked for by another name than ours is a link to our file."""
+    output = plan.resolved.settings.output
+    if output is None or not output.endswith(".jsonl") or Path(output).name == rundir.ROLLOUTS:
+        return
+    link = Path(output)
+    if link.exists() and not link.is_symlink():
+        raise UserError(f"{output} exists and is no link of ours; choose another output")
+    link.unlink(missing_ok=True)
+    link.symlink_to(os.path.relpath(path / rundir.ROLLOUTS, link.parent))

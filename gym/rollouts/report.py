@@ -1,0 +1,50 @@
+"""Runs a plan and tells the user what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+from gym.planning.plan import Plan
+from gym.report.table import duration, run_table
+from gym.rollouts.execute import INTERRUPTED, OpenClient, Outcome, execute
+
+
+def run_and_report(plan: Plan, *, open_client: OpenClient | None = None) -> int:
+    """Runs a plan, prints the table, returns the exit code.
+
+    Raises:
+        UserError: As `execute`.
+    """
+    warnings_to_stderr()
+    outcome = asyncio.run(execute(plan, open_client=open_client))
+    report(outcome)
+    return outcome.exit_code
+
+
+class _OneLine(logging.Formatter):
+    """A log record as one line; its traceback stands in the run's log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        error = record.exc_info[1] if record.exc_info else None
+        return " ".join((f"{text}: {type(error).__name__}: {error} (see run.log)" if error else text).split())
+
+
+def warnings_to_stderr() -> None:
+    """Shows warnings; the rest of the log goes to the run directory."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(_OneLine())
+    logging.getLogger().addHandler(handler)
+
+
+def report(outcome: Outcome) -> None:
+    """Prints the table of a run on stdout, and how it ended on stderr."""
+    run_table(outcome.summary, outcome.scores.tasks(), outcome.path, sys.stdout)
+    print(f"time          {duration(outcome.seconds)}")
+    if outcome.stop_reason == INTERRUPTED:
+        print("interrupted; the same command with this output continues", file=sys.stderr)
+    elif outcome.stop_reason is not None:
+        print(f"stopped early: {outcome.stop_reason}", file=sys.stderr)

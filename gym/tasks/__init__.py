@@ -1,0 +1,1 @@
+"""Dataset declarations, collation and the row contract."""

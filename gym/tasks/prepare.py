@@ -1,0 +1,75 @@
+"""Runs the prepare scripts of datasets, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gym.composition.roots import find, lookup, roots
+from gym.errors import Problem, UserError
+from gym.tasks.datasets import DatasetConfig
+
+CALL = """
+import json, runpy, sys
+script, arguments = sys.argv[1], json.loads(sys.argv[2])
+result = runpy.run_path(script)["prepare"](**arguments)
+print(json.dumps(None if result is None else str(result)), file=sys.__stdout__)
+"""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What became of one dataset. `rows` counts its lines."""
+
+    name: str
+    path: Path
+    rows: int
+    how: str
+
+
+def prepare(datasets: Iterable[DatasetConfig]) -> list[Prepared]:
+    """Prepares datasets: runs their script, or checks that the file is there.
+
+    Raises:
+        UserError: A script failed, or left no file.
+    """
+    done = []
+    problems: list[Problem] = []
+    for dataset in datasets:
+        try:
+            how = _run_script(dataset) if dataset.prepare_script else "no prepare script; the file ships as it is"
+            path = find(dataset.jsonl_fpath)
+        except UserError as error:
+            problems += error.problems
+            continue
+        done.append(Prepared(dataset.name, path, sum(1 for _ in path.open("rb")), how))
+    if problems:
+        raise UserError(problems)
+    return done
+
+
+def _run_script(dataset: DatasetConfig) -> str:
+    assert dataset.prepare_script is not None
+    script = find(dataset.prepare_script)
+    path = os.pathsep.join([*map(str, roots()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", CALL, str(script), json.dumps(dataset.prepare_script_args)]
+    run = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=False
+    )
+    name = dataset.prepare_script
+    if run.returncode != 0:
+        fix = "its own message stands above"
+        raise UserError(Problem(f"the prepare script of `{dataset.name}` failed (exit {run.returncode})", fix, name))
+    lines = run.stdout.strip().splitlines()
+    made = json.loads(lines[-1]) if lines else None
+    expected = lookup(dataset.jsonl_fpath)
+    if expected is None or (made is not None and Path(made).resolve() != expected.resolve()):
+        wrote = made or "no file"
+        what = f"the prepare script of `{dataset.name}` wrote {wrote}, but jsonl_fpath is {dataset.jsonl_fpath}"
+        raise UserError(Problem(what, "make both the same", name))
+    return f"prepared by {name}"
