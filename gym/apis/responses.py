@@ -91,6 +91,10 @@ class ResponsesResponse(BaseModel):
     incomplete_details: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
 
+    def model_post_init(self, _context: Any, /) -> None:
+        """Makes the envelope travel even where only what was set is sent."""
+        self.model_fields_set.update(("id", "object", "created_at", "status", "output"))
+
     @property
     def output_text(self) -> str:
         """The text of all assistant messages, joined by newlines."""

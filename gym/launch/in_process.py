@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -111,9 +112,12 @@ def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        what = f"cannot listen on {host}:{port}: {error.strerror or error}"
-        raise UserError(Problem(what, "choose another port or `bind_host`")) from error
+    except (OSError, UnicodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number) if number and number > 0 else str(error)
+        raise UserError(
+            Problem(f"cannot listen on {host}:{port}: {reason}", "choose another port or `bind_host`")
+        ) from error
     # Connections inherit it. asyncio would set it itself, but not where the protocol number is left as 0, as here:
     # then head and body of an answer, written apart, meet a delayed acknowledgement of 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -151,7 +151,14 @@ class ServerContext:
 
 
 class Server(Generic[ConfigT]):
-    """Base of all servers. `config_type` is the schema of an instance's settings."""
+    """Base of all servers.
+
+    Attributes:
+        config_type: Schema of an instance's settings.
+        unavailable: Why it cannot run yet; empty for a server that can. Planning refuses it with this reason.
+    """
+
+    unavailable: ClassVar[str] = ""
 
     config_type: ClassVar[type[ServerConfig]] = ServerConfig
 

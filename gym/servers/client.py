@@ -83,7 +83,7 @@ class Client:
     def http(self) -> httpx.AsyncClient:
         """The HTTP client, made on first use."""
         if self._http is None:
-            self._http = new_http_client()
+            self._http = new_http_client(proxies_from_environment=False)
         return self._http
 
     async def aclose(self) -> None:
@@ -217,12 +217,12 @@ async def call_local(
         raise unexpected(error) from error
 
 
-def new_http_client(*, proxies_from_environment: bool = False) -> httpx.AsyncClient:
+def new_http_client(*, proxies_from_environment: bool = True) -> httpx.AsyncClient:
     """An httpx client with an aiohttp transport: no limit on connections, no cookies kept, no bound but on connecting.
 
     Args:
-        proxies_from_environment: Honours `HTTPS_PROXY` and its kind. For services outside; a server of the run is
-            never behind a proxy.
+        proxies_from_environment: Honours `HTTPS_PROXY` and its kind, as services outside need it; between the
+            servers of a run there is no proxy.
     """
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 

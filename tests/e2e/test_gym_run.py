@@ -179,7 +179,8 @@ def hanging(tmp_path):
     yield tmp_path, run
     if run.poll() is None:
         run.kill()
-        run.wait()
+    if run.stdout is not None and not run.stdout.closed:
+        run.communicate()
 
 
 def _has_children(pid: int) -> bool:
@@ -214,7 +215,7 @@ def test_what_was_interrupted_continues(hanging) -> None:
 def test_a_killed_run_continues_without_loss_or_repeat(hanging) -> None:
     cwd, run = hanging
     run.kill()
-    run.wait()
+    run.communicate()
     (cwd / "slow.py").write_text(SLOW.replace("await asyncio.sleep(600)", "raise RuntimeError('boom')"))
     again = gym_run(
         "+experiment=hang", "output=out", "max_attempts=1", cwd=cwd, check=1,
