@@ -22,12 +22,12 @@ _SECRET_WORDS = frozenset(
 _SECRET_ENDINGS = ("password", "passwd", "secret", "apikey", "authtoken")
 _SECRET_PLURALS = frozenset({("api", "keys"), ("access", "keys"), ("access", "tokens"), ("auth", "tokens")})
 
-_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+")
+_URL = re.compile(r"://\S+")
 _USER_AND_PASSWORD = re.compile(
     # The second form is for passwords with an unescaped `/`, `?` or `#`; it must not take a port for one.
-    r"""://(?P<user>[^\s:/?#@\[]*):(?:(?P<password>[^\s/?#"]*)|(?!\d+(?:[/?#]|$))(?P<odd>[^\s@"'<>,]*))@"""
+    r"""://(?P<user>[^\s:/?#@\[]*):(?:(?P<password>[^\s/?#"]*)|(?!\d+(?:[/?#]|$))(?P<odd>[^\s@"'<>,]{0,200}))@"""
 )
-_TOKEN_AS_USER = re.compile(r"https?://(?P<user>[^\s:/?#@\[]{16,})(?::|:x-oauth-basic)?@")
+_TOKEN_AS_USER = re.compile(r"(?:(?<=http)|(?<=https))://(?P<user>[^\s:/?#@\[]{16,})(?::|:x-oauth-basic)?@")
 _PARAMETER = re.compile(r"""[?&#](?P<name>[\w.\[\]-]+)=(?P<value>[^&#\s"'<>]+)""")
 _ASSIGNMENTS = re.compile(r"(?:[^\s;=]+=[^\s;]*(?:[\s;]+|$))+")
 _ASSIGNMENT = re.compile(r"(?P<name>[^\s;=]+)=(?P<value>[^\s;]+)")

@@ -205,6 +205,8 @@ def _bounds(schema: Schema, whole: bool) -> str:
         )
         if bound is not None
     ]  # fmt: skip
+    if "multipleOf" in schema:
+        parts.append(f"a multiple of {_number(schema['multipleOf'])}")
     return " " + " and ".join(parts) if parts else ""
 
 

@@ -256,16 +256,12 @@ def _replacement(match: re.Match[str]) -> str:
 
 def _is_json_number(match: re.Match[str]) -> bool:
     """Whether the match is in a place where JSON has a number: after a quoted key, or in a list."""
-    text, before = match.string, match.start() - 1
-    while before >= 0 and text[before] in " \t\r\n-+.0123456789eE":
-        before -= 1
-    if before >= 0 and text[before] == ":":
-        return text[:before].rstrip().endswith('"')
-    start = before
-    while start >= 0 and text[start] in " \t\r\n-+.,0123456789eEtrufalsnINity":  # numbers, true, false, null, and NaN
-        start -= 1
-    opener, items = text[start : start + 1] if start >= 0 else "", text[start + 1 : before + 1]
-    return (opener == "[" and (not items or items.endswith(","))) or (opener in ('"', "]", "}") and items.endswith(","))
+    text = match.string[: match.start()].rstrip(" \t\r\n-+.0123456789eE")
+    if text.endswith(":"):
+        return text[:-1].rstrip().endswith('"')
+    head = text.rstrip(" \t\r\n-+.,0123456789eEtrufalsnINiy")  # numbers, true, false, null, Infinity, NaN
+    items = text[len(head) :]
+    return (head.endswith("[") and items[-1:] in ("", ",")) or (head.endswith(('"', "]", "}")) and items[-1:] == ",")
 
 
 class RedactingFilter(logging.Filter):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.config import JsonDict
 from pydantic_core import core_schema
 
 from gym.composition.credentials import MASK, is_secret_name, short, shown
@@ -32,7 +33,7 @@ from gym.errors import closest, did_you_mean
 KeyPath = tuple[str, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-SECRET = {"secret": True}
+SECRET: JsonDict = {"secret": True}
 """Marks a setting whose value is never shown: `Field(..., json_schema_extra=SECRET)`."""
 _STANDARD = frozenset(get_args(core_schema.ErrorType)) - {"value_error", "assertion_error"}
 
@@ -164,7 +165,8 @@ class _Error:
     @property
     def has_own_words(self) -> bool:
         """True for errors that a validator of the class raised itself, and for keys of mappings."""
-        return self.type not in _STANDARD or self.loc[-1:] == ("[key]",)
+        pydantics = self.type in _STANDARD or self.msg.startswith("Input ")
+        return not pydantics or self.loc[-1:] == ("[key]",)
 
 
 @dataclass(frozen=True)
@@ -276,6 +278,6 @@ def _own_words(error: _Error, place: _Place) -> str:
 def _wrong_value(place: _Place, expected: str, value: Any, choices: Sequence[str]) -> Finding:
     named = isinstance(value, str) and any(map(is_secret_name, place.path))
     hidden = named or any(spot.secret for spot in place.spots)
-    fix = did_you_mean(value, choices) if isinstance(value, str) and not hidden else ""
+    fix = did_you_mean(value, choices) if isinstance(value, str) and len(choices) > 1 and not hidden else ""
     data: dict[str, object] = {"kind": "wrong_value", "expected": expected}
     return Finding(place.path, f"wants {expected}, got {shown(value, hidden)}", fix, data)

@@ -72,6 +72,7 @@ def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
     made = Plan(resolved, dict(resolved.instances))
     if resolved.composed.problems:
         resolved.raise_problems()
+    _available(made)
     _references(made)
     _bindings(made)
     _sandboxes(made)
@@ -79,6 +80,17 @@ def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
         _datasets(made)
     resolved.raise_problems()
     return made
+
+
+def _available(made: Plan) -> None:
+    """Some implementations have settings but cannot run yet."""
+    for item in made.instances.values():
+        if item.server_class.unavailable:
+            made.resolved.problem(item.key, f"{item.implementation} cannot run yet: {item.server_class.unavailable}")
+    for component in made.resolved.components.values():
+        if component.component_class.unavailable:
+            what = f"{component.component_class.name} cannot run yet: {component.component_class.unavailable}"
+            made.resolved.problem((component.name,), what)
 
 
 def _references(made: Plan) -> None:

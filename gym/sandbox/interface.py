@@ -169,8 +169,8 @@ class Sandbox(ABC):
             user: Another user, where `Capabilities.users` says so.
             timeout_seconds: After this time all processes of the command are killed.
             max_output_bytes: How much of each stream the result keeps. The rest is read, counted and dropped.
-            on_output: Called in the event loop with every chunk, each stream in its own order; the chunks are whole
-                also where the result is truncated. What it raises ends the command and is raised here.
+            on_output: Called in the event loop with every chunk, each stream in its own order and never truncated.
+                What it raises ends the command and is raised here.
 
         Raises:
             UserError: the provider cannot run commands as `user`.
@@ -253,8 +253,10 @@ class SandboxProvider(ABC):
     Attributes:
         name: Name of the provider, as in `conf/sandbox/NAME.yaml`.
         config_type: Its settings, with `extra="forbid"`.
+        unavailable: Why it cannot run yet; empty for one that can. Planning refuses it with this reason.
     """
 
+    unavailable: ClassVar[str] = ""
     name: ClassVar[str]
     config_type: ClassVar[type[SandboxProviderConfig]]
 
@@ -295,8 +297,4 @@ class SandboxProvider(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Stop all sandboxes that this provider created and leave those it borrowed; idempotent.
-
-        Raises:
-            EpisodeFailure: `cleanup_failed`, after all were tried.
-        """
+        """Stop what this provider created and leave what it borrowed; idempotent. Raises the same as `Sandbox.stop`."""

@@ -238,7 +238,7 @@ async def test_sandboxes_do_not_share_files(provider: SandboxProvider, sandbox: 
 
 async def test_ttl(provider: SandboxProvider) -> None:
     sandbox = await provider.create(SandboxSpec(ttl_seconds=0.3))
-    with pytest.raises(EpisodeFailure, match="outlived its ttl of .* while a command ran"):
+    with pytest.raises(EpisodeFailure, match=r"outlived its ttl of .* while a command ran"):
         await sandbox.exec("sleep 1000")
     with pytest.raises(EpisodeFailure, match="outlived its ttl of") as caught:
         await sandbox.exec("true")

@@ -20,6 +20,7 @@ from gym.sandbox.providers.local import system
 from gym.sandbox.providers.local.command import Launch
 from gym.sandbox.providers.local.isolation import Place, Prepared
 from gym.sandbox.providers.local.namespace import Namespace
+from gym.sandbox.providers.local.processes import MARK
 from gym.sandbox.providers.local.tree import Tree
 
 HOME = "/home/gym"
@@ -138,8 +139,14 @@ class Bubblewrap:
         namespace = Namespace()
         words = namespace.words(options)
         # The first process inside keeps the environment and command line that bwrap was started with, and the code
-        # inside can read both: so the one is empty, and the options travel through a file.
-        return Launch([self._installed.executable, *words, "--", *argv], {}, namespace, Path("/"), namespace.child_fds)
+        # inside can read both: so the one holds only the mark, and the options travel through a file.
+        return Launch(
+            [self._installed.executable, *words, "--", *argv],
+            {MARK: env[MARK]},
+            namespace,
+            Path("/"),
+            namespace.child_fds,
+        )
 
 
 def _environment() -> dict[str, str]:

@@ -38,10 +38,10 @@ KILLED = Verdict(128 + signal.SIGKILL, signal.SIGKILL)
 class ProcessTree(Protocol):
     """All processes that one command started."""
 
-    def started(self) -> None:
-        """Called when the first process runs or could not be started: frees what was meant for it."""
+    def started(self, process: Process | None) -> None:
+        """Called when the first process runs, or with None when it could not be started."""
 
-    async def end(self, process: Process | None) -> None:
+    async def end(self) -> None:
         """Kill what is left and return when it is gone.
 
         Raises:
@@ -91,16 +91,15 @@ async def run(launch: Launch, terms: Terms, stopped: asyncio.Future[str]) -> Exe
     """
     began = time.monotonic()
     streams = _Streams(terms)
-    process: Process | None = None
-    timed_out = False
     try:
         try:
-            process = await _spawn(launch, streams)
-            timed_out = await _ended(process, terms.timeout_seconds, stopped, streams.failed)
+            # Cancelled half-way, asyncio would kill the first process before its tree is known.
+            process = await uncancelled(_spawn(launch, streams))
+            timed_out = await _timed_out(process, terms.timeout_seconds, stopped, streams.failed)
         except OSError as error:
             return _not_started(error)
         finally:
-            await uncancelled(launch.tree.end(process))
+            await uncancelled(launch.tree.end())
         await streams.drained(DRAIN_SECONDS)
     finally:
         streams.close()
@@ -122,8 +121,9 @@ async def run(launch: Launch, terms: Terms, stopped: asyncio.Future[str]) -> Exe
 
 
 async def _spawn(launch: Launch, streams: _Streams) -> Process:
+    process: Process | None = None
     try:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *launch.argv,
             env=launch.env,
             cwd=launch.cwd,
@@ -133,12 +133,13 @@ async def _spawn(launch: Launch, streams: _Streams) -> Process:
             start_new_session=True,
             pass_fds=launch.pass_fds,
         )
+        return process
     finally:
-        launch.tree.started()
+        launch.tree.started(process)
         streams.started()
 
 
-async def _ended(
+async def _timed_out(
     process: Process, timeout_seconds: float, stopped: asyncio.Future[str], failed: asyncio.Future[None]
 ) -> bool:
     """Wait for the end of the first process; True when the time was up before."""

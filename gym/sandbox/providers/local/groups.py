@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from gym.sandbox.interface import Resources
+from gym.sandbox.providers.local import processes
 
 MOUNT = Path("/sys/fs/cgroup")
 CPU_PERIOD_MICROSECONDS = 100_000
@@ -46,7 +47,7 @@ def create(name: str, resources: Resources, mount: Path = MOUNT) -> dict[str, Pa
 
 
 def remove(name: str, mount: Path = MOUNT) -> None:
-    """Remove the control groups of that name. The kernel needs a moment after their last process has ended.
+    """Remove the control groups of that name, with whatever still runs in them.
 
     Raises:
         OSError: a group still has processes.
@@ -62,6 +63,9 @@ def remove(name: str, mount: Path = MOUNT) -> None:
             except OSError:
                 if time.monotonic() > deadline:
                     raise
+                for pid in (folder / "cgroup.procs").read_text().split():
+                    processes.kill(int(pid))
+                # The kernel needs a moment after the last process.
                 time.sleep(0.005)
 
 

@@ -24,6 +24,7 @@ class Namespace:
         self.child_fds: tuple[int, ...] = (status_child_fd, self._options_fd)
         self._status = bytearray()
         self._known = asyncio.Event()
+        self._process: Process | None = None
         self._init_pidfd: int | None = None
         self._exit_code: int | None = None
         os.set_blocking(self._status_fd, False)
@@ -37,13 +38,14 @@ class Namespace:
         status, options_fd = self.child_fds
         return ["--args", str(options_fd), "--json-status-fd", str(status)]
 
-    def started(self) -> None:
-        """Close what the first process has inherited by now."""
+    def started(self, process: Process | None) -> None:
+        """Remember the first process and close what it has inherited by now."""
+        self._process = process
         for fd in self.child_fds:
             os.close(fd)
         self.child_fds = ()
 
-    async def end(self, process: Process | None) -> None:
+    async def end(self) -> None:
         """Kill everything in the namespace and wait until it is gone."""
         try:
             # Killed before it reports its child, bwrap would leave one behind that waits for ever.
@@ -52,10 +54,10 @@ class Namespace:
             if self._init_pidfd is not None:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
-            if process is not None:
+            if self._process is not None:
                 with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+                    self._process.kill()
+                await self._process.wait()
             if self._init_pidfd is not None and not await _readable(self._init_pidfd, GONE_SECONDS):
                 raise EpisodeFailure("sandbox_lost", "the processes of a command could not be ended")
         finally:

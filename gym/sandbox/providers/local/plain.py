@@ -66,22 +66,24 @@ class MarkedProcesses:
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
+        self._process: Process | None = None
 
-    def started(self) -> None:
-        """Nothing was set aside for the first process."""
+    def started(self, process: Process | None) -> None:
+        """Remember the first process."""
+        self._process = process
 
-    async def end(self, process: Process | None) -> None:
+    async def end(self) -> None:
         """Kill them all and wait until they are gone."""
 
         def find() -> list[int]:
-            session = processes.in_session(process.pid) if process else []
+            session = processes.in_session(self._process.pid) if self._process else []
             return sorted({*processes.marked((self._mark,)), *session})
 
         left = await processes.end_all(find)
         if left:
             raise EpisodeFailure("sandbox_lost", f"processes {left} of a command could not be ended")
-        if process:
-            await process.wait()
+        if self._process:
+            await self._process.wait()
 
     def verdict(self, returncode: int) -> Verdict:
         """The first process is the command: its own code and signal."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import secrets
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ from gym.sandbox.providers.local import groups, limits
 from gym.sandbox.providers.local.bubblewrap import Bubblewrap, Installed, probe
 from gym.sandbox.providers.local.isolation import Isolation, Place
 from gym.sandbox.providers.local.plain import Plain
-from gym.sandbox.providers.local.record import Owner, Record, default_root, remove, sweep
+from gym.sandbox.providers.local.record import Owner, Record, default_root, new_id, remove, sweep
 from gym.sandbox.providers.local.sandbox import LocalSandbox
 from gym.sandbox.providers.local.settings import LocalProviderConfig
 from gym.sandbox.waiting import uncancelled
@@ -58,12 +58,13 @@ class LocalProvider(SandboxProvider):
     async def create(self, spec: SandboxSpec) -> LocalSandbox:
         """See `SandboxProvider.create`. The first call also sweeps what earlier runs left behind."""
         self._refuse(spec)
-        name = f"gym-{secrets.token_hex(6)}"
+        name = new_id()
         directory = self._root.resolve() / name
         try:
             record = await uncancelled(asyncio.to_thread(self._make, directory, spec))
         except OSError as error:
-            await uncancelled(asyncio.to_thread(remove, directory, name))
+            with suppress(OSError):  # the first error tells more
+                await uncancelled(asyncio.to_thread(remove, directory, name))
             raise EpisodeFailure("sandbox_start", f"could not make the sandbox {directory}: {error}") from error
         except asyncio.CancelledError:
             await uncancelled(asyncio.to_thread(remove, directory, name))

@@ -7,6 +7,8 @@ that are shown to it read-only). The code inside reaches only `files/`.
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +24,7 @@ from gym.sandbox.providers.local import groups, processes
 
 RECORD = "sandbox.json"
 UNFINISHED_SECONDS = 60.0
+OURS = re.compile("gym-[0-9a-f]{12}")
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -90,6 +93,11 @@ class Record(BaseModel):
         return cls.model_validate_json((directory / RECORD).read_text())
 
 
+def new_id() -> str:
+    """A name for a new sandbox. Only directories of such names are ever swept."""
+    return f"gym-{secrets.token_hex(6)}"
+
+
 def default_root() -> Path:
     """Where sandboxes live unless told otherwise: one folder a user, so that a later run finds what is left over."""
     return Path(tempfile.gettempdir()) / f"gym-sandboxes-{os.getuid()}"
@@ -107,7 +115,7 @@ def sweep(root: Path | None = None) -> int:
     observer = Owner.current()
     left = list(_left_behind(root or default_root(), observer))
     if left:
-        for pid in processes.marked(tuple(f"{path.name}:" for path in left)):
+        for pid in processes.marked(tuple(f"{_sandbox_id(path)}:" for path in left)):
             processes.kill(pid)
     return sum(map(_claim_and_remove, left))
 
@@ -119,10 +127,10 @@ def remove(directory: Path, sandbox_id: str) -> None:
         OSError: something is still there.
     """
     groups.remove(sandbox_id)
+    if not directory.exists():
+        return
     try:
         shutil.rmtree(directory)
-    except FileNotFoundError:
-        return
     except (OSError, RecursionError):
         # Folders without permissions, or too deep for Python.
         subprocess.run(["chmod", "-R", "u+rwx", str(directory)], capture_output=True, check=False)
@@ -135,6 +143,8 @@ def _left_behind(root: Path, observer: Owner) -> Iterator[Path]:
     if not root.is_dir():
         return
     for path in sorted(root.iterdir()):
+        if not OURS.fullmatch(_sandbox_id(path)):
+            continue
         try:
             gone = Record.load(path).owner.gone(observer)
         except (OSError, ValidationError):
@@ -146,10 +156,15 @@ def _left_behind(root: Path, observer: Owner) -> Iterator[Path]:
 
 def _claim_and_remove(path: Path) -> bool:
     """Remove one directory, unless another sweep was faster."""
-    claimed = path.with_name(f".{path.name}.swept")
+    claimed = path.with_name(f".{_sandbox_id(path)}.swept")
     try:
         path.rename(claimed)
-        remove(claimed, path.name)
+        remove(claimed, _sandbox_id(path))
     except OSError:
         return False
     return True
+
+
+def _sandbox_id(path: Path) -> str:
+    """The sandbox of a directory, which an earlier sweep may have claimed and not finished."""
+    return path.name.removeprefix(".").removesuffix(".swept")
