@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import ipaddress
 import logging
 import os
@@ -23,6 +24,7 @@ from gym.sandbox.interface import SandboxProvider
 from gym.servers.base import Server, ServerConfig, ServerContext
 from gym.servers.client import Client, Directory
 from gym.servers.contract import ServerType
+from gym.servers.keys import KeyRing
 from gym.servers.sessions import Signer
 from gym.servers.waiting import background, ended, to_the_end
 
@@ -136,18 +138,23 @@ def _base_url(host: str, listener: socket.socket) -> str:
 def _construct(
     instances: Sequence[Instance], client: Client, sandboxes: Callable[[str], SandboxProvider]
 ) -> dict[str, Server[Any]]:
-    signer = Signer(secrets.token_bytes(32))
+    signer, keys = Signer(_derived(client.token, "cookies")), KeyRing(_derived(client.token, "session keys"))
     servers: dict[str, Server[Any]] = {}
     problems: list[Problem] = []
     for instance in instances:
         try:
-            context = ServerContext(instance.name, client, signer, sandboxes)
+            context = ServerContext(instance.name, client, signer, sandboxes, keys)
             servers[instance.name] = instance.server_class(instance.config, context)
         except UserError as error:
             problems += error.problems
     if problems:
         raise UserError(problems)
     return servers
+
+
+def _derived(token: str, purpose: str) -> bytes:
+    """A secret of its own for a purpose: all processes of a run read each other's cookies and session keys."""
+    return hmac.digest(token.encode(), purpose.encode(), "sha256")
 
 
 async def _start(instances: Sequence[Instance], directory: Directory, started: list[Instance]) -> None:

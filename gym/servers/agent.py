@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, route
 from gym.servers.contract import (
     AgentCloseRequest,
@@ -25,6 +26,7 @@ from gym.servers.contract import (
     ServerRef,
     Transport,
 )
+from gym.servers.keys import Identity
 from gym.servers.ledger import Ledger
 from gym.servers.sessions import SessionCookie
 from gym.servers.waiting import background, ended, joined
@@ -118,6 +120,12 @@ class AgentServer(Server[AgentConfigT]):
         absent = AgentCloseResponse(agent_session_id=body.agent_session_id)
         return await self._ledger.close(body.agent_session_id, body.episode_id, absent, was_open=was_open)
 
+    def session_key(self, session: AgentSession, activation: int = 1) -> str:
+        """What a harness of this session gets as its API key: it opens the session's model server until close."""
+        ref = self.config.model_server
+        identity = Identity(session.request.episode_id.key, session.id, activation)
+        return self.context.keys.issue(identity, [ref.name] if ref else [], deadline.remaining())
+
     def _has_cookie(self, call: Call, session_id: str) -> bool:
         """Whether the caller has the session's cookie; one of another session is refused."""
         if self.cookie.name not in call.cookies:
@@ -130,6 +138,7 @@ class AgentServer(Server[AgentConfigT]):
         await self.open(session)
 
     async def _end(self, session: AgentSession) -> AgentCloseResponse:
+        self.context.keys.revoke(session.id)
         await ended(session.activation)
         observations = await self.close(session)
         answer = AgentCloseResponse(

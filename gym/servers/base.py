@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gym.failures import EpisodeFailure
+from gym.servers.keys import Identity, KeyRing
 
 if TYPE_CHECKING:
     from gym.sandbox.interface import SandboxProvider
@@ -57,11 +58,16 @@ class ServerConfig(BaseModel):
 
 @dataclass(slots=True)
 class Call:
-    """What a request carries beside its body. Header names are lower case."""
+    """What a request carries beside its body. Header names are lower case.
+
+    Attributes:
+        identity: Whose session key the request carries; None for a call of one of our servers.
+    """
 
     headers: Mapping[str, str] = field(default_factory=dict)
     cookies: Mapping[str, str] = field(default_factory=dict)
     set_cookies: dict[str, str] = field(default_factory=dict)
+    identity: Identity | None = None
 
 
 Handler = Callable[[Any, Call], Awaitable[Any]]
@@ -142,12 +148,14 @@ class ServerContext:
         client: Calls other servers.
         signer: Signs session cookies with the run's secret.
         sandboxes: Opens the sandbox provider of a top-level block by its name.
+        keys: Issues and reads the session keys of the run.
     """
 
     name: str
     client: Client
     signer: Signer
     sandboxes: Callable[[str], SandboxProvider]
+    keys: KeyRing = field(default_factory=KeyRing)
 
 
 class Server(Generic[ConfigT]):
@@ -171,6 +179,10 @@ class Server(Generic[ConfigT]):
     def build_routes(self) -> list[Route]:
         """The routes of this server; tools add theirs."""
         return [Route(path, getattr(self, name), body, answer) for path, name, body, answer in _routes_of(type(self))]  # type: ignore[arg-type]
+
+    def opens_to_keys(self, path: str) -> bool:  # noqa: ARG002
+        """Whether a session key opens this path of the server; without one, only the run's own servers may call it."""
+        return False
 
     async def start(self) -> None:
         """Called once before the first request."""

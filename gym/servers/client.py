@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from gym.failures import EpisodeFailure
+from gym.servers import deadline
 from gym.servers.base import Call, Server, ServerError, describe, one_line, unexpected
 from gym.servers.contract import ServerRef
 
@@ -131,7 +132,7 @@ class Client:
             return await call_local(server, path, body, cookies, headers)
         url = self.directory.url(ref.name) + path
         payload = body.model_dump_json(exclude_unset=True).encode()
-        return await self._send(url, payload, cookies, {**self.auth, **headers})
+        return await self._send(url, payload, cookies, {**self.auth, **deadline.to_headers(), **headers})
 
     async def post_json(
         self, url: str, body: Mapping[str, Any], *, cookies: Mapping[str, str], headers: Mapping[str, str]
@@ -146,7 +147,7 @@ class Client:
         if server is not None:
             got, set_cookies = await call_local(server, path, body, cookies, headers)
             return to_jsonable_python(_plain(got)), set_cookies
-        return await self._send(url, json.dumps(body).encode(), cookies, headers)
+        return await self._send(url, json.dumps(body).encode(), cookies, {**deadline.to_headers(), **headers})
 
     async def _send(
         self, url: str, payload: bytes, cookies: Mapping[str, str], headers: Mapping[str, str]

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from gym.apis.responses import ResponsesResponse
 from gym.failures import EpisodeFailure, Stage
+from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
 from gym.servers.contract import Failure, RunRequest, RunResponse, VerifyResponse
 from gym.servers.waiting import to_the_end
@@ -101,8 +102,9 @@ class Episode:
             return
         limit = self.cleanup_timeout_seconds
         try:
-            async with asyncio.timeout(limit) as bound:
-                await entry.action()
+            with deadline.of_its_own(limit):
+                async with asyncio.timeout(limit) as bound:
+                    await entry.action()
         except Exception as error:
             late = isinstance(error, TimeoutError) and bound.expired()
             reason = f"not done within cleanup_timeout_seconds ({limit:g} s)" if late else one_line(error)
@@ -176,12 +178,13 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
     async def _bounded(self, episode: Episode) -> VerifyResponse:
         limit = self.config.default_episode_timeout_seconds
         try:
-            async with asyncio.timeout(limit) as deadline:
-                return await self.run_episode(episode)
+            with deadline.within(limit):
+                async with asyncio.timeout(limit) as bound:
+                    return await self.run_episode(episode)
         except ServerError as error:
             raise EpisodeFailure(kind_of(error, episode.stage), error.detail, stage=episode.stage) from error
         except TimeoutError as error:
-            if not deadline.expired():
+            if not bound.expired():
                 raise EpisodeFailure("internal", f"a step timed out: {one_line(error)}", stage=episode.stage) from error
             message = f"default_episode_timeout_seconds ({limit:g} s) ran out"
             raise EpisodeFailure("episode_timeout", message, stage=episode.stage) from error

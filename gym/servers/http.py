@@ -6,11 +6,10 @@ This is the one module that imports FastAPI; it is imported where something is r
 from __future__ import annotations
 
 import asyncio
-import hmac
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -20,13 +19,10 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from gym.failures import EpisodeFailure
+from gym.servers import deadline
 from gym.servers.base import Call, Route, Server, describe_items, unexpected
+from gym.servers.guard import IDENTITY, App, Guard, Receive, Scope, Send
 from gym.servers.waiting import background, ended
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CLIENT_CLOSED_REQUEST = 499
 log = logging.getLogger(__name__)
@@ -50,13 +46,13 @@ def build_app(server: Server[Any]) -> App:
         app.add_api_route(path, _alive, methods=["GET"], response_model=None)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(HTTPException, _refuse_request)
-    return _Guard(app, server.context.client.token)
+    return Guard(app, server, server.context.client.token)
 
 
 def build_host(servers: Mapping[str, Server[Any]], token: str) -> App:
     """The ASGI app of many servers, each under `/<instance>/`. Their apps are built when they are first asked."""
     apps: dict[str, App] = {}
-    nowhere = _Guard(_not_found, token)
+    nowhere = Guard(_not_found, None, token)
 
     async def host(scope: Scope, receive: Receive, send: Send) -> None:
         name = scope["path"].removeprefix(scope.get("root_path", "")).split("/", 2)[1]
@@ -68,34 +64,11 @@ def build_host(servers: Mapping[str, Server[Any]], token: str) -> App:
     return host
 
 
-class _Guard:
-    """Lets only requests pass that carry the run's token; `GET /livez` is open."""
-
-    def __init__(self, app: App, token: str) -> None:
-        self._app = app
-        self._token = token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._passes(scope):
-            answer = _json(401, {"detail": "this server answers only requests that carry the token of its run"})
-            return await answer(scope, receive, send)
-        return await self._app(scope, receive, send)
-
-    def _passes(self, scope: Scope) -> bool:
-        if scope["method"] == "GET" and scope["path"] == scope.get("root_path", "") + "/livez":
-            return True
-        return any(hmac.compare_digest(given, self._token) for given in _tokens(scope["headers"]))
-
-
-def _tokens(headers: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-    bearer = [value[7:] for name, value in headers if name == b"authorization" and value[:7].lower() == b"bearer "]
-    return bearer + [value for name, value in headers if name == b"x-api-key"]
-
-
 def _endpoint(name: str, route: Route) -> Callable[..., Awaitable[Response]]:
     async def endpoint(body: BaseModel, request: Request) -> Response:
-        call = Call(headers=request.headers, cookies=_cookies(request))
-        work = asyncio.ensure_future(_answered(route, body, call))
+        call = Call(request.headers, _cookies(request), identity=request.scope.get(IDENTITY))
+        with deadline.within(deadline.from_headers(request.headers)):
+            work = asyncio.ensure_future(_answered(route, body, call))
         if not await _finished(work, request.receive):
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         error = work.exception()

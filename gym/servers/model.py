@@ -26,6 +26,10 @@ class ModelServer(Server[ModelConfigT]):
     config_type: ClassVar[type[ServerConfig]] = ModelServerConfig
     scripted: ClassVar[bool] = False
 
+    def opens_to_keys(self, path: str) -> bool:
+        """A session key opens the model APIs."""
+        return path.startswith("/v1/")
+
     @route("/v1/responses")
     async def responses(self, body: ResponsesRequest, call: Call) -> ResponsesResponse:
         """Answers one request.

@@ -164,6 +164,13 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         ]
         return super().build_routes() + tools
 
+    def opens_to_keys(self, path: str) -> bool:
+        """A session key opens the tools; which session they touch, its cookie or header decides.
+
+        Paths that no route has pass too: that there is no such tool is for the tool's caller to hear.
+        """
+        return path not in self.routes or path.removeprefix("/") in self.tools()
+
     def session(self, call: Call) -> Session[TaskT]:
         """The session that a request belongs to.
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.failures import EpisodeFailure
+from gym.servers import deadline
 from gym.servers.base import ServerContext, ServerError
 from gym.servers.client import Answer
 from gym.servers.contract import (
@@ -31,6 +32,7 @@ from gym.servers.contract import (
     VerifyResponse,
 )
 from gym.servers.environment import Cleanup, EnvironmentServer, EnvironmentServerConfig, Episode
+from gym.servers.keys import Identity
 from gym.servers.resources import NoArguments, ToolList
 
 
@@ -94,6 +96,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         closing = CloseSessionRequest(resources_session_id=session_id, episode_id=episode.request.episode_id)
 
         async def close() -> None:
+            self.context.keys.revoke(session_id)
             for last in (False, True):
                 try:
                     await self.context.client.post(
@@ -144,7 +147,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
                 agent_session_id=session_id,
                 episode_id=episode.request.episode_id,
                 task_id=episode.request.task.task_id,
-                tool_accesses=self._grants(resources),
+                tool_accesses=self._grants(episode, resources),
                 sandbox_access=resources.body.sandbox_access,
             ),
             AgentSessionResponse,
@@ -152,8 +155,11 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         )
         return answer, receipt, entry
 
-    def _grants(self, resources: Answer[SeedSessionResponse]) -> list[Grant]:
+    def _grants(self, episode: Episode, resources: Answer[SeedSessionResponse]) -> list[Grant]:
         name = self.config.resources_server.name
+        identity = Identity(episode.request.episode_id.key, resources.body.resources_session_id)
+        key = self.context.keys.issue(identity, [name], deadline.remaining())
+        auth = {"authorization": f"Bearer {key}"}
         grants: list[Grant] = []
         for transport in self.config.resources_tool_transports or []:
             url = self.context.client.directory.url(name)
@@ -163,14 +169,14 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
                         name=f"{name}.direct_http",
                         base_url=url,
                         cookies=resources.cookies,
-                        headers=self.context.client.auth,
+                        headers=auth,
                     )
                 )
                 continue
             tools = resources.body.resources_tools
             if tools is None:
                 raise EpisodeFailure("configuration", f"{name} does not offer its tools over mcp", stage="seed")
-            connection = McpConnection(url=url + tools.url_path, headers={**self.context.client.auth, **tools.headers})
+            connection = McpConnection(url=url + tools.url_path, headers={**auth, **tools.headers})
             grants.append(McpGrant(name=name, connection=connection))
         return grants
 

@@ -1,0 +1,90 @@
+"""Session keys: what a harness gets as its API key.
+
+A key names one rollout's identity and opens only what its session may use; it dies at close. So calls are attributed
+without the harness's cooperation, and a stolen key is worth nothing outside its session. Keys are signed with the
+run's secret, so that every process of a run can read them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PREFIX = "gym-"
+LONGEST_SECONDS = 7 * 24 * 3600.0
+"""Bound for a key whose episode has no deadline."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose call it is.
+
+    Attributes:
+        rollout: The episode, as `EpisodeId.key`.
+        session: Agent or Resources session.
+        activation: 1-based number of the activation within the session.
+    """
+
+    rollout: str
+    session: str
+    activation: int = 1
+
+
+@dataclass(frozen=True)
+class SessionKey:
+    """What a key says.
+
+    Attributes:
+        instances: Instances that it opens.
+        expires_at: Unix time.
+    """
+
+    identity: Identity
+    instances: frozenset[str]
+    expires_at: float
+
+
+class KeyRing:
+    """Issues and reads the session keys of a run.
+
+    A process that issued a key knows when its session was closed; other processes are told by `revoke`, and otherwise
+    rely on the key's expiry.
+    """
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        self._secret = secret or secrets.token_bytes(32)
+        self._revoked: dict[str, float] = {}
+
+    def issue(self, identity: Identity, instances: Iterable[str], seconds: float | None = None) -> str:
+        """A key for `identity` that opens `instances` for `seconds`, or until it is revoked."""
+        expires_at = time.time() + (LONGEST_SECONDS if seconds is None else min(seconds, LONGEST_SECONDS))
+        said = [identity.rollout, identity.session, identity.activation, sorted(instances), int(expires_at * 1000) / 1000]
+        payload = base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
+        return f"{PREFIX}{payload}.{self._signature(payload)}"
+
+    def read(self, key: str) -> SessionKey | None:
+        """What a key says, or None for one that is not ours, expired, or whose session was closed."""
+        payload, _, signature = key.removeprefix(PREFIX).rpartition(".")
+        if not key.startswith(PREFIX) or not hmac.compare_digest(signature.encode(), self._signature(payload).encode()):
+            return None
+        padded = payload + "=" * (-len(payload) % 4)
+        rollout, session, activation, instances, expires_at = json.loads(base64.urlsafe_b64decode(padded))
+        if expires_at <= time.time() or session in self._revoked:
+            return None
+        return SessionKey(Identity(rollout, session, activation), frozenset(instances), expires_at)
+
+    def revoke(self, session: str) -> None:
+        """Closes all keys of a session. Those that would have expired anyway are forgotten."""
+        now = time.time()
+        if len(self._revoked) > 10_000:
+            self._revoked = {name: at for name, at in self._revoked.items() if at > now}
+        self._revoked[session] = now + LONGEST_SECONDS
+
+    def _signature(self, payload: str) -> str:
+        return hmac.new(self._secret, payload.encode(), hashlib.sha256).hexdigest()
