@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gym.composition.roots import lookup
 from gym.environment_servers.single_agent_turn.app import SingleAgentTurnConfig
 from gym.errors import did_you_mean
+from gym.planning import budget
 from gym.planning.resolve import Component, Instance, KeyPath, Resolved
 from gym.servers.agent import AgentServer, AgentServerConfig
 from gym.servers.contract import ServerRef, Transport
@@ -76,6 +77,7 @@ def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
     _references(made)
     _bindings(made)
     _sandboxes(made)
+    budget.check(made)
     if datasets and not resolved.problems:
         _datasets(made)
     resolved.raise_problems()

@@ -55,6 +55,13 @@ class ServerConfig(BaseModel):
         None, ge=1, description="Server processes; sessions need one.", json_schema_extra=OPERATIONAL
     )
 
+    def bounds(self) -> dict[str, tuple[float, bool]]:
+        """The longest times that this server may take in one episode: by setting, in seconds.
+
+        The flag says whether the time counts against each cleanup's bound rather than the episode's deadline.
+        """
+        return {}
+
 
 @dataclass(slots=True)
 class Call:

@@ -50,6 +50,10 @@ class WorkspaceTasksConfig(ResourcesServerConfig):
         True, description="Offer the sandbox to harnesses that bring their own tools.", json_schema_extra=OPERATIONAL
     )
 
+    def bounds(self) -> dict[str, tuple[float, bool]]:
+        """Verification is the one step with a bound of its own."""
+        return {"verifier_timeout_seconds": (self.verifier_timeout_seconds, False)}
+
 
 class WorkspaceTasks(ResourcesServer[WorkspaceTasksConfig, WorkspaceTask]):
     """Rewards 1.0 when the task's test script exits 0, and 0.0 when it exits 1; anything else is a failed verifier."""

@@ -247,3 +247,30 @@ def test_every_group_choice_of_the_command_line_is_used(project) -> None:
     project(COUNTER)
     told = problems([f"{ENVIRONMENT}.agent_server.name=simple_agent", "agent=simple"])
     assert any("agent `simple` would not be used" in line for line in told)
+
+
+WORKSPACE = {
+    **COUNTER,
+    "bench.yaml": """
+        config_paths:
+        - resources_servers/workspace_tasks/configs/workspace_tasks.yaml
+        - conf/sandbox/local.yaml
+        benchmark:
+          _inherit_from: workspace_tasks_resources_server
+          resources_servers:
+            workspace_tasks:
+              datasets:
+              - {name: mine, type: benchmark, taskset: mine, jsonl_fpath: rows.jsonl}
+        """,
+}
+
+
+def test_bounds_that_do_not_nest_are_refused_with_the_sum(project) -> None:
+    project(WORKSPACE)
+    bound = "benchmark.resources_servers.workspace_tasks.verifier_timeout_seconds=100"
+    limit = f"{ENVIRONMENT}.default_episode_timeout_seconds"
+    assert problems([bound, f"{limit}=60"]) == [
+        f"command line: {limit}=60  {limit}  60 s cannot hold 100 s benchmark.verifier_timeout_seconds; "
+        "raise it, or lower one of these"
+    ]
+    assert made([bound, f"{limit}=101"]).routes == {"mine": "experiment"}

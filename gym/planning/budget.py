@@ -1,0 +1,88 @@
+"""Do the bounds of an episode nest?
+
+An environment server gives an episode its deadline, and each cleanup its own time. What the servers of the episode
+may take at most, by their own settings, has to fit: else work would be cut off that was promised its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gym.servers.contract import ServerRef
+from gym.servers.environment import EnvironmentServerConfig
+
+if TYPE_CHECKING:
+    from gym.planning.plan import Plan
+    from gym.planning.resolve import Instance
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The longest time that one thing may take. `setting` names where it comes from."""
+
+    server: str
+    setting: str
+    seconds: float
+    in_cleanup: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s {self.server}.{self.setting}"
+
+
+def bounds(made: Plan, environment: Instance) -> list[Bound]:
+    """The bounds that an environment server's episodes contain, in the order of the episode."""
+    found = []
+    for _, ref in environment.config:
+        instance = made.instances.get(ref.name) if isinstance(ref, ServerRef) else None
+        if instance is not None:
+            for setting, (seconds, in_cleanup) in instance.config.bounds().items():
+                found.append(Bound(instance.name, setting, seconds, in_cleanup))
+    return found
+
+
+def timeline(made: Plan, environment: Instance) -> list[str]:
+    """An environment server's budget, a line a bound."""
+    config = environment.config
+    assert isinstance(config, EnvironmentServerConfig)
+    inner = bounds(made, environment)
+    return [
+        f"queue: {_seconds(config.queue_timeout_seconds)} (queue_timeout_seconds)",
+        f"episode: {_seconds(config.default_episode_timeout_seconds)} (default_episode_timeout_seconds)",
+        *(f"  of it {bound}" for bound in inner if not bound.in_cleanup),
+        f"each cleanup: {_seconds(config.cleanup_timeout_seconds)} (cleanup_timeout_seconds)",
+        *(f"  of it {bound}" for bound in inner if bound.in_cleanup),
+    ]
+
+
+def _seconds(value: float | None) -> str:
+    return "no bound" if value is None else f"{value:g} s"
+
+
+def check(made: Plan) -> None:
+    """Refuses bounds that do not fit into what contains them, with the sum."""
+    for environment in made.of_type("environment_servers"):
+        config = environment.config
+        assert isinstance(config, EnvironmentServerConfig)
+        inner = bounds(made, environment)
+        episode = config.default_episode_timeout_seconds
+        parts = [bound for bound in inner if not bound.in_cleanup]
+        if episode is not None and sum(bound.seconds for bound in parts) > episode:
+            made.resolved.problem(
+                (*environment.key, "default_episode_timeout_seconds"),
+                f"{episode:g} s cannot hold {_sum(parts)}",
+                "raise it, or lower one of these",
+            )
+        for bound in inner:
+            if bound.in_cleanup and bound.seconds > config.cleanup_timeout_seconds:
+                made.resolved.problem(
+                    (*environment.key, "cleanup_timeout_seconds"),
+                    f"{config.cleanup_timeout_seconds:g} s cannot hold {bound}",
+                    "raise it",
+                )
+
+
+def _sum(parts: Sequence[Bound]) -> str:
+    total = sum(bound.seconds for bound in parts)
+    return " + ".join(map(str, parts)) + (f" = {total:g} s" if len(parts) > 1 else "")
