@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from gym.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT, UserError
@@ -20,7 +20,9 @@ def guarded(command: Callable[[], int], *, as_json: bool = False) -> int:
         as_json: Print the problems as JSON on stdout instead.
     """
     try:
-        return command()
+        code = command()
+        sys.stdout.flush()
+        return code
     except UserError as error:
         if os.environ.get(FULL_ERROR) == "1":
             raise
@@ -47,3 +49,14 @@ def tell(error: UserError, *, as_json: bool = False) -> None:
 def print_json(data: Any) -> None:
     """Prints data as JSON on stdout."""
     print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> None:
+    """Prints a table on stdout: boxed on a terminal, aligned plain text elsewhere.
+
+    Args:
+        right: Columns of numbers.
+    """
+    from gym.report.table import Table, print_rows
+
+    print_rows(Table(header, rows, set(right)), sys.stdout)

@@ -18,6 +18,7 @@ from typing import Any
 
 from gym.composition.files import load
 from gym.composition.roots import roots
+from gym.errors import UserError
 
 GROUPS = ("model-provider", "sandbox", "benchmark", "agent", "environment")
 """The groups that a run chooses from, in the order in which they merge."""
@@ -99,8 +100,12 @@ def _files_of(base: Path, folder: str, inner: str, profile: str) -> list[Path]:
 
 
 def _template_of(path: Path) -> str | None:
-    """The first block of a file that is an agent."""
-    return next((key for key, block in load(path).data.items() if isinstance(block, dict) and AGENTS in block), None)
+    """The first block of a file that is an agent. A file that cannot be read is told when it is chosen, not before."""
+    try:
+        blocks = load(path).data
+    except UserError:
+        return path.stem
+    return next((key for key, block in blocks.items() if isinstance(block, dict) and AGENTS in block), None)
 
 
 def _benchmarks(root: Path, name: str | None) -> Iterator[Option]:

@@ -7,6 +7,7 @@ unknown key is refused however many `+` it had.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from hydra.errors import HydraException
 
 from gym.composition import groups
 from gym.composition.redact import is_secret_name
-from gym.errors import Problem, closest
+from gym.errors import Problem, closest, edit_distance
 
 WHERE = "command line"
 CHOICES = (*groups.GROUPS, "experiment", groups.ENV_GROUP)
@@ -52,7 +53,14 @@ def as_typed(item: Override) -> str:
     """An override as a message names it: as it was typed, without the value of a secret."""
     line = item.input_line or ""
     key = line.partition("=")[0]
-    return f"{WHERE}: {key}=***" if is_secret_name(key.rpartition(".")[2]) else f"{WHERE}: {line}"
+    name = key.rpartition(".")[2].lstrip("+~")
+    return f"{WHERE}: {key}=***" if is_secret_name(name) or _resembles_secret(name) else f"{WHERE}: {line}"
+
+
+def _resembles_secret(name: str) -> bool:
+    """True for a mistyped name of a secret, such as `api_kye`, whose value must not be shown either."""
+    last = re.split(r"[_-]", name.lower())[-1]
+    return any(edit_distance(last, word) == 1 for word in ("key", "token", "secret", "password", "authorization"))
 
 
 def _quoted(name: str) -> str:

@@ -64,8 +64,8 @@ def find(path: str) -> Path:
     """
     found = lookup(path)
     if found is None:
-        places = path if Path(path).is_absolute() else ", ".join(shown(base / path) for base in roots())
-        raise UserError(Problem(f"no such file: {path}", f"looked for {places}"))
+        places = "" if Path(path).is_absolute() else "looked under " + ", ".join(map(str, roots()))
+        raise UserError(Problem(f"no such file: {path}", places))
     return found
 
 

@@ -49,12 +49,12 @@ def run_table(summary: Mapping[str, Any], tasks: Iterable[TaskScore], path: Path
     tasks = iter(tasks)
     shown = [_task_row(task) for task in itertools.islice(tasks, most)]
     if shown:
-        _print(_Table(["taskset", "task", "reward", "attempts"], shown, right={"reward"}), file)
+        print_rows(Table(["taskset", "task", "reward", "attempts"], shown, right={"reward"}), file)
         hidden = sum(1 for _ in tasks)
         file.write(f"and {hidden} more tasks, in {path}\n\n" if hidden else "\n")
     parts = [_part_row(name, part) for name, part in summary["tasksets"].items()]
     if len(parts) > 1:
-        _print(_Table(["taskset", "mean reward", "coverage"], parts, right={"mean reward"}), file)
+        print_rows(Table(["taskset", "mean reward", "coverage"], parts, right={"mean reward"}), file)
         file.write("\n")
     _print_pairs([*_headline(summary), ("results", str(path))], file)
 
@@ -65,7 +65,7 @@ def sweep_table(points: Sequence[SweepPoint], file: TextIO) -> None:
     header = [*names, "status", "mean reward", "coverage", "time", "failure", "log"]
     rows = [_point_row(point, names) for point in points]
     styles = [_STYLES.get(point.status, "") for point in points]
-    _print(_Table(header, rows, right={"mean reward", "time"}, styles=styles), file)
+    print_rows(Table(header, rows, right={"mean reward", "time"}, styles=styles), file)
     file.write("\n")
     finished = sum(point.status == "finished" for point in points)
     pairs = [("finished", f"{finished} of {len(points)} points")]
@@ -148,14 +148,17 @@ def _point_row(point: SweepPoint, names: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Table:
+class Table:
+    """Rows to print. `right` names the right-aligned columns; `styles` has one style a row."""
+
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: set[str]
     styles: Sequence[str] = field(default_factory=list)
 
 
-def _print(table: _Table, file: TextIO) -> None:
+def print_rows(table: Table, file: TextIO) -> None:
+    """Prints a table: boxed on a terminal, aligned plain text elsewhere."""
     rows = [[_one_line(cell) for cell in row] for row in table.rows]
     if file.isatty():
         _print_boxed(table, rows, file)
@@ -163,7 +166,7 @@ def _print(table: _Table, file: TextIO) -> None:
         _print_plain(table, rows, file)
 
 
-def _print_plain(table: _Table, rows: Sequence[Sequence[str]], file: TextIO) -> None:
+def _print_plain(table: Table, rows: Sequence[Sequence[str]], file: TextIO) -> None:
     lines = [table.header, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -174,12 +177,12 @@ def _print_plain(table: _Table, rows: Sequence[Sequence[str]], file: TextIO) -> 
         file.write("  ".join(cells).rstrip() + "\n")
 
 
-def _print_boxed(table: _Table, rows: Sequence[Sequence[str]], file: TextIO) -> None:
+def _print_boxed(table: Table, rows: Sequence[Sequence[str]], file: TextIO) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Boxed
     from rich.text import Text
 
-    boxed = Table()
+    boxed = Boxed()
     for name in table.header:
         boxed.add_column(Text(name), justify="right" if name in table.right else "left", overflow="fold")
     for row, style in itertools.zip_longest(rows, table.styles, fillvalue=""):

@@ -107,7 +107,7 @@ async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outco
             scores = score_rows(owed.finished(), [], tasks.repeats, owed.planned)
             outcome = Outcome(path, scores, 0.0, notes=notes)
             if not len(owed) and (path / rundir.METRICS).exists():
-                outcome.notes.append("everything was finished before; nothing to run")
+                print("everything was finished before; nothing to run", file=sys.stderr)
                 return outcome
             _write_configuration(plan, path)
             with (

@@ -13,6 +13,7 @@ from pathlib import Path
 from gym.composition.roots import find, lookup, roots
 from gym.errors import Problem, UserError
 from gym.tasks.datasets import DatasetConfig
+from gym.tasks.rows import read_lines
 
 CALL = """
 import json, runpy, sys
@@ -47,7 +48,7 @@ def prepare(datasets: Iterable[DatasetConfig]) -> list[Prepared]:
         except UserError as error:
             problems += error.problems
             continue
-        done.append(Prepared(dataset.name, path, sum(1 for _ in path.open("rb")), how))
+        done.append(Prepared(dataset.name, path, sum(1 for _ in read_lines(path)), how))
     if problems:
         raise UserError(problems)
     return done
