@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = get_args_parser()
-    parsed = parser.parse_args(arguments)
+    parsed = parser.parse_intermixed_args(arguments)
     if any(getattr(parsed, name) for name in HYDRA_OWN):
         return guarded(lambda: _by_hydra(arguments, parsed.overrides))
     if parsed.multirun:

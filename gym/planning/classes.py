@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 from gym.errors import Problem, did_you_mean
+from gym.launch import requirements
 from gym.planning.instances import Block
 from gym.servers.base import Server
 
@@ -20,13 +23,21 @@ def _load(target: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             return Problem(f"no module `{error.name}` (for `{target}`)", "check the folder's name")
-        return Problem(f"{module_name} needs the package `{error.name}`", f"pip install {error.name}")
+        return Problem(f"{module_name} needs the package `{error.name}`", _how_to_have(module_name, error.name))
     except Exception as error:
         # A broken plugin is the user's to fix, whatever it raised; it must not hurt the rest.
         return Problem(f"{module_name} cannot be imported: {type(error).__name__}: {error}")
     if not hasattr(module, name):
         return Problem(f"{module_name} has no class `{name}`", did_you_mean(name, vars(module)))
     return getattr(module, name)
+
+
+def _how_to_have(module_name: str, package: str | None) -> str:
+    """Where a requirements file is beside the module, the package may also be in an environment of the server's own."""
+    spec = importlib.util.find_spec(module_name)
+    if spec is None or spec.origin is None or not Path(spec.origin).with_name(requirements.FILE).is_file():
+        return f"pip install {package}"
+    return f"import it where it is used, so that the server gets an environment of its own, or pip install {package}"
 
 
 def base_of(server_type: str) -> type[Server[Any]]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from gym.composition.roots import lookup
 from gym.environment_servers.single_agent_turn.app import SingleAgentTurnConfig
 from gym.errors import did_you_mean
-from gym.planning import budget
+from gym.planning import budget, hosting, routes
+from gym.planning.hosting import Hosted
 from gym.planning.resolve import Component, Instance, KeyPath, Resolved
 from gym.servers.agent import AgentServer, AgentServerConfig
 from gym.servers.contract import ServerRef, Transport
-from gym.servers.environment import EnvironmentServer, EnvironmentServerConfig
 from gym.servers.model import ModelServer
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig
 from gym.tasks.datasets import DatasetConfig
@@ -46,6 +46,8 @@ class Plan:
 
     Attributes:
         routes: Environment server of each taskset.
+        providers: Sandbox providers by block, and `blocks` what they are made of.
+        hosting: How each instance runs.
         notes: Things worth knowing that are no errors: waived checks, how sandboxes isolate.
     """
 
@@ -54,6 +56,8 @@ class Plan:
     datasets: list[PlannedDataset] = field(default_factory=list)
     routes: dict[str, str] = field(default_factory=dict)
     providers: dict[str, SandboxProvider] = field(default_factory=dict)
+    blocks: dict[str, Component] = field(default_factory=dict)
+    hosting: dict[str, Hosted] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def of_type(self, server_type: str) -> Iterator[Instance]:
@@ -77,6 +81,7 @@ def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
     _references(made)
     _bindings(made)
     _sandboxes(made)
+    hosting.check(made)
     budget.check(made)
     if datasets and not resolved.problems:
         _datasets(made)
@@ -157,9 +162,10 @@ def _transports(made: Plan, environment: Instance, resources: Instance, agent: I
     offered, accepted = resources.server_class.transports, agent.server_class.transports
     wanted = config.resources_tool_transports
     if wanted is None:
-        order: tuple[Transport, ...] = ("direct_http", "mcp")
+        has_tools = bool(resources.server_class.tools())
+        order: tuple[Transport, ...] = ("direct_http", "mcp") if has_tools else ("direct_http",)
         common = [kind for kind in order if kind in offered & accepted][:1]
-        if not common and resources.server_class.tools():
+        if not common and has_tools:
             made.notes.append(
                 f"{agent.name} gets no tools of {resources.name}: offered over {_listed(offered)}, "
                 f"accepted over {_listed(accepted)}"
@@ -184,11 +190,7 @@ def _listed(kinds: frozenset[Transport]) -> str:
 def _unused_agent(made: Plan) -> None:
     """A harness chosen on the command line that no environment server uses would be ignored silently."""
     chosen = made.resolved.composed.overrides.choices.get("agent")
-    used = {
-        item.config.agent_server.name
-        for item in made.of_type("environment_servers")
-        if isinstance(item.config, SingleAgentTurnConfig)
-    }
+    used = {name for item in made.of_type("environment_servers") if (name := routes.agent_of(item))}
     if chosen and "agent" in made.instances and used and "agent" not in used:
         what = f"agent `{chosen}` would not be used: the environment servers use {', '.join(sorted(used))}"
         made.resolved.problem(("agent",), what, "let agent_server name the instance `agent`")
@@ -214,6 +216,7 @@ def _sandboxes(made: Plan) -> None:
 
 def _provider(made: Plan, component: Component) -> SandboxProvider:
     """A sandbox provider. One that does not isolate is accepted for scripted models, which choose nothing to run."""
+    made.blocks[component.name] = component
     provider: SandboxProvider = component.component_class(component.config)
     if provider.isolated or component.config.allow_unisolated:
         return provider
@@ -223,7 +226,9 @@ def _provider(made: Plan, component: Component) -> SandboxProvider:
         if issubclass(item.server_class, ModelServer) and not item.server_class.scripted
     ]
     if not real:
-        return component.component_class(component.config.model_copy(update={"allow_unisolated": True}))  # type: ignore[no-any-return]
+        allowing = component.config.model_copy(update={"allow_unisolated": True})
+        made.blocks[component.name] = replace(component, config=allowing)
+        return component.component_class(allowing)  # type: ignore[no-any-return]
     made.resolved.problem(
         (component.name,),
         f"these sandboxes do not isolate ({provider.describe()}), and {real[0]} is a real model",
@@ -259,6 +264,7 @@ def _network_and_ttl(made: Plan, item: Instance, provider: SandboxProvider) -> N
 def _datasets(made: Plan) -> None:
     settings = made.resolved.settings
     declared = list(_declared(made))
+    routes.check_agent_name(made)
     for taskset, name in settings.environment_server_routes.items():
         if name not in made.instances or made.instances[name].type != "environment_servers":
             names = [item.name for item in made.of_type("environment_servers")]
@@ -273,7 +279,7 @@ def _datasets(made: Plan) -> None:
         _no_dataset(made, declared)
         return
     for item, dataset, key in chosen:
-        environment = _route(made, item, dataset, key)
+        environment = routes.route(made, item, dataset, key)
         if environment is not None:
             made.datasets.append(PlannedDataset(item.name, dataset, environment, key))
             made.routes[dataset.taskset or dataset.name] = environment
@@ -298,39 +304,3 @@ def _no_dataset(made: Plan, declared: list[tuple[Instance, DatasetConfig, KeyPat
         types = ", ".join(sorted({dataset.type for _, dataset, _ in declared}))
         what, fix = f"no dataset of the split `{settings.split}`", f"declared are: {types}; choose with split=..."
     made.resolved.problem(("split",), what, fix)
-
-
-def _route(made: Plan, item: Instance, dataset: DatasetConfig, key: KeyPath) -> str | None:
-    """The environment server for a dataset: the explicit route, else the only one that fronts its declarer."""
-    settings = made.resolved.settings
-    fronting = [
-        environment.name
-        for environment in made.of_type("environment_servers")
-        if item.name in {ref.name for _, ref in environment.config if isinstance(ref, ServerRef)}
-    ]
-    explicit = settings.environment_server_routes.get(dataset.taskset or "")
-    if dataset.taskset is None:
-        explicit = settings.environment_server_name
-        if settings.environment_routing_mode == "taskset":
-            fix = "give the dataset a taskset, or choose another environment_routing_mode"
-            made.resolved.problem((*key, "name"), "flat rows are refused by environment_routing_mode: taskset", fix)
-            return None
-    if explicit is not None and explicit not in fronting:
-        what = f"taskset `{dataset.taskset}` is routed to {explicit}, which does not use {item.name}"
-        made.resolved.problem((*key, "taskset"), what, f"these do: {', '.join(fronting) or 'none'}")
-        return None
-    if explicit is None and len(fronting) != 1:
-        what = "no environment server uses" if not fronting else "several environment servers use"
-        fix = f"add environment_server_routes: {{{dataset.taskset or dataset.name}: <instance>}}"
-        fix += f", one of {', '.join(fronting)}" if fronting else "; choose one with environment=single_agent_turn"
-        made.resolved.problem((*key, "taskset"), f"{what} {item.name}", fix)
-        return None
-    name = explicit or fronting[0]
-    server = made.instances[name].server_class
-    assert issubclass(server, EnvironmentServer)
-    assert isinstance(made.instances[name].config, EnvironmentServerConfig)
-    if dataset.taskset is None and not server.accepts_flat_rows:
-        fix = "give the dataset a taskset, or use single_agent_turn_legacy"
-        made.resolved.problem((*key, "name"), f"flat rows, which {name} does not take", fix)
-        return None
-    return name

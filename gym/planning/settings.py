@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from gym.servers.base import OPERATIONAL
+from gym.servers.base import OPERATIONAL, Hosting
 from gym.tasks.datasets import DatasetType
 
 SECRET: dict[str, JsonValue] = {"operational": True, "secret": True}
@@ -50,6 +50,9 @@ class RunSettings(BaseModel):
         default_factory=dict, description="Environment server instance of each taskset."
     )
     environment_server_name: str | None = Field(None, description="Environment server instance that flat rows go to.")
+    agent_name: str | None = Field(
+        None, description="Agent instance that flat rows go to, where several environment servers could take them."
+    )
     default_host: str = Field(
         "127.0.0.1", description="Address that others reach the servers at.", json_schema_extra=OPERATIONAL
     )
@@ -62,6 +65,14 @@ class RunSettings(BaseModel):
         le=65535,
         description="Port of the servers of this process; 0: a free one.",
         json_schema_extra=OPERATIONAL,
+    )
+    hosting: Hosting = Field(
+        "in_process",
+        description="Where servers run that do not say it themselves: all in this process, or each in its own.",
+        json_schema_extra=OPERATIONAL,
+    )
+    server_spinup_timeout_seconds: float = Field(
+        120, gt=0, description="How long a server process may take until it serves.", json_schema_extra=OPERATIONAL
     )
     use_absolute_ip: bool = Field(
         False, description="Take the machine's own address as `default_host`.", json_schema_extra=OPERATIONAL

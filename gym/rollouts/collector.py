@@ -22,7 +22,16 @@ from gym.rollouts.identity import Plan as Owed
 from gym.rollouts.journal import Journal, LoadedFailures
 from gym.servers.base import ServerError
 from gym.servers.client import Client
-from gym.servers.contract import EpisodeId, Failure, RunRequest, RunResponse, ServerRef, Task, VerifyResponse
+from gym.servers.contract import (
+    EXTRAS_HEADER,
+    EpisodeId,
+    Failure,
+    RunRequest,
+    RunResponse,
+    ServerRef,
+    Task,
+    VerifyResponse,
+)
 from gym.tasks.collate import TaskFile
 
 FAILURES_IN_A_ROW = 3
@@ -181,7 +190,7 @@ class Collector:
         server = ServerRef(type="environment_servers", name=self.routes[job.taskset])
         try:
             request = RunRequest(episode_id=episode, task=task)
-            answer = (await self.client.post(server, "/run", request, RunResponse)).body
+            answer = (await self.client.post(server, "/run", request, RunResponse, headers={EXTRAS_HEADER: "1"})).body
         except EpisodeFailure as failure:
             return _failed(episode, task, failure.kind, failure.message, failure.terminal)
         except ServerError as error:

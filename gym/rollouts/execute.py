@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +24,8 @@ from typing import Any
 from gym.composition.compose import experiment_of
 from gym.composition.redact import RedactingFilter, Redactor
 from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, UserError
-from gym.launch.in_process import Instance as Launchable
-from gym.launch.in_process import launch
+from gym.launch.planned import started
+from gym.launch.supervised import Event
 from gym.planning.plan import Plan
 from gym.report.metrics import Scores, score_rows
 from gym.rollouts import identity as ids
@@ -140,7 +139,13 @@ async def _collect(
     with Display(len(owed), kept) as display:
         for note in outcome.notes:
             display.note(note)
-        async with (open_client or (lambda: started(plan)))() as client:
+
+        def told(event: Event) -> None:
+            display.note(event.text)
+            if event.kind == "lost":
+                collector.stop(event.text, cancel=True)
+
+        async with (open_client or (lambda: started(plan, outcome.path / rundir.LOGS, told)))() as client:
             collector = Collector(
                 client=client,
                 tasks=tasks,
@@ -175,44 +180,6 @@ def _logging_to(path: Path, redactor: Redactor) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         handler.close()
-
-
-@contextlib.asynccontextmanager
-async def started(plan: Plan) -> AsyncIterator[Client]:
-    """Starts the plan's servers in this process, and stops them and their sandboxes at the end."""
-    settings = plan.resolved.settings
-    host = own_address() if settings.use_absolute_ip else settings.default_host
-    instances = [Launchable(item.name, item.type, item.server_class, item.config) for item in plan.instances.values()]
-    try:
-        async with launch(
-            instances,
-            sandboxes=plan.providers.__getitem__,
-            bind_host=settings.bind_host or host,
-            advertise_host=host,
-            port=settings.port,
-        ) as launched:
-            _calm_collector()
-            yield launched.client
-    finally:
-        for provider in plan.providers.values():
-            await provider.aclose()
-
-
-def _calm_collector() -> None:
-    """Makes garbage collection rarer: what is loaded now stays, and thousands of episodes are no garbage either.
-
-    At 512 concurrent episodes the default thresholds cost a quarter of the CPU time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
-
-
-def own_address() -> str:
-    """This machine's address as other machines see it."""
-    import socket
-
-    return socket.gethostbyname(socket.gethostname())
 
 
 @contextlib.contextmanager

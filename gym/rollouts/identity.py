@@ -74,7 +74,7 @@ def refuse_message(differences: Sequence[Difference]) -> UserError:
     """The refusal to continue a run under another configuration: one line a setting, what it was and what it is."""
     head = Problem(
         "the configuration differs from the one that this output was made with",
-        fix="give a new output directory, or --overwrite to start afresh",
+        fix="give a new output directory, or overwrite=true to start afresh",
         order=(0, 0),
     )
     shown = [(item, *_show_pair(item.old, item.new)) for item in differences]

@@ -29,7 +29,8 @@ IDENTITY = "identity.json"
 TASKS = "rollouts"
 EVIDENCE = "evidence"
 LOG = "run.log"
-RUN_FILES = (ROLLOUTS, FAILURES, METRICS, CONFIG, PROVENANCE, IDENTITY, TASKS, EVIDENCE, LOG)
+LOGS = "logs"
+RUN_FILES = (ROLLOUTS, FAILURES, METRICS, CONFIG, PROVENANCE, IDENTITY, TASKS, EVIDENCE, LOG, LOGS)
 """Everything that a run writes into its directory."""
 LOCK = ".run-lock"
 

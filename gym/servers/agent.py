@@ -1,36 +1,47 @@
 """Base of the agent servers: the session contract around a harness.
 
 seed -> activate -> close. Ids are assigned by the caller; an identical retry gets the stored answer, a conflicting
-one a 409; closing an unknown id fences a late seed. An adapter fills in `open`, `run` and `close`.
+one a 409; closing an unknown id fences a late seed. An adapter fills in `open`, `run` and `close`: docs/sessions.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import Field
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.failures import EpisodeFailure
 from gym.servers import deadline
+from gym.servers.activations import Activations
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, route
 from gym.servers.contract import (
+    ACTIVATION_SECONDS,
+    EXTRAS_HEADER,
     AgentCloseRequest,
     AgentCloseResponse,
     AgentSessionRequest,
     AgentSessionResponse,
-    Grant,
+    ContinuationMode,
     ServerRef,
     Transport,
 )
 from gym.servers.keys import Identity
 from gym.servers.ledger import Ledger
 from gym.servers.sessions import SessionCookie
-from gym.servers.waiting import background, ended, joined
+from gym.servers.waiting import joined
 from gym.tasks.datasets import DatasetConfig
+
+if TYPE_CHECKING:
+    from gym.servers.sandbox_access import AgentSandbox
+
+OBSERVATIONS = ("source", "records", "gaps")
+"""What NeMo Gym's observations consist of; an adapter may report more."""
 
 
 class AgentServerConfig(ServerConfig):
@@ -57,20 +68,32 @@ class AgentSession:
         request: The seed that opened it: identities, grants, sandbox access.
         resources_cookies: Cookies of the tools, as the last tool call left them.
         state: Whatever the adapter keeps.
-        cleanup_confirmed: Set by an adapter's `close` that knows whether all its processes ended; None: not reported.
+        sandbox: Where the harness runs, once `take_sandbox` has got it; released when the session is closed.
+        cleanup_confirmed: Set by an adapter that knows whether all its processes ended; None: not reported. False
+            at the end of `run` fails the activation.
+        activations: What the session was asked to do so far.
     """
 
     request: AgentSessionRequest
     resources_cookies: dict[str, str] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    sandbox: AgentSandbox | None = None
     cleanup_confirmed: bool | None = None
-    activation_digest: bytes = b""
-    activation: asyncio.Task[ResponsesResponse] | None = None
+    activations: Activations[ResponsesResponse] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """A session continues where its seed asks for it."""
+        self.activations = Activations(continues=self.request.continuation is not None)
 
     @property
     def id(self) -> str:
         """The session id that the caller assigned."""
         return self.request.agent_session_id
+
+    @property
+    def activation(self) -> int:
+        """1-based index of the activation that runs or ran last; 0 before the first."""
+        return len(self.activations)
 
 
 class AgentServer(Server[AgentConfigT]):
@@ -78,12 +101,14 @@ class AgentServer(Server[AgentConfigT]):
 
     Attributes:
         transports: How the harness can call tools.
+        continuations: How the harness can go on where an activation ended; empty: one activation a session.
         needs_sandbox: True for a harness that runs inside a sandbox.
         sessions: The sessions that are open, by id.
     """
 
     config_type: ClassVar[type[ServerConfig]] = AgentServerConfig
     transports: ClassVar[frozenset[Transport]] = frozenset()
+    continuations: ClassVar[frozenset[ContinuationMode]] = frozenset()
     needs_sandbox: ClassVar[bool] = False
 
     def __init__(self, config: AgentConfigT, context: ServerContext) -> None:
@@ -96,34 +121,36 @@ class AgentServer(Server[AgentConfigT]):
     async def seed_session(self, body: AgentSessionRequest, call: Call) -> AgentSessionResponse:
         """Opens a session under the caller's id and sets its cookie."""
         was_open = self._has_cookie(call, body.agent_session_id)
-        self._refuse_unsupported(body.tool_accesses)
+        self._refuse_unsupported(body)
         await self._ledger.open(body.agent_session_id, body, lambda: AgentSession(body), was_open=was_open)
         self.cookie.issue(call, body.agent_session_id)
         return AgentSessionResponse(agent_session_id=body.agent_session_id)
 
     @route("/v1/responses")
     async def activate(self, body: ResponsesRequest, call: Call) -> ResponsesResponse:
-        """Runs the harness once on a request; an identical retry joins the run or gets its outcome."""
+        """Runs the harness on a request; an identical retry joins the run or gets its outcome."""
         session = self._ledger.active(self.cookie.read(call.cookies))
         digest = hashlib.sha256(body.model_dump_json(exclude_unset=True).encode()).digest()
-        if session.activation is None:
-            session.activation_digest = digest
-            session.activation = background(self.run(session, body))
-        elif session.activation_digest != digest:
-            raise ServerError(409, "the session was activated with another body")
-        return await joined(session.activation)
+        index = session.activations.index(call.headers)
+        work = session.activations.known(index, digest)
+        if work is None:
+            seconds = activation_seconds(body)
+            self.check_activation(session, body)
+            work = session.activations.begin(digest, lambda: self._run(session, body, seconds))
+        return await joined(work)
 
     @route("/v1/agent_sessions/close")
     async def close_session(self, body: AgentCloseRequest, call: Call) -> AgentCloseResponse:
         """Ends a session: stops what runs, frees what it holds, and hands back what it observed."""
         was_open = self._has_cookie(call, body.agent_session_id)
         absent = AgentCloseResponse(agent_session_id=body.agent_session_id)
-        return await self._ledger.close(body.agent_session_id, body.episode_id, absent, was_open=was_open)
+        answer = await self._ledger.close(body.agent_session_id, body.episode_id, absent, was_open=was_open)
+        return answer if EXTRAS_HEADER in call.headers else _known_to_all(answer)
 
-    def session_key(self, session: AgentSession, activation: int = 1) -> str:
+    def session_key(self, session: AgentSession) -> str:
         """What a harness of this session gets as its API key: it opens the session's model server until close."""
         ref = self.config.model_server
-        identity = Identity(session.request.episode_id.key, session.id, activation)
+        identity = Identity(session.request.episode_id.key, session.id, max(1, session.activation))
         return self.context.keys.issue(identity, [ref.name] if ref else [], deadline.remaining())
 
     def _has_cookie(self, call: Call, session_id: str) -> bool:
@@ -139,8 +166,10 @@ class AgentServer(Server[AgentConfigT]):
 
     async def _end(self, session: AgentSession) -> AgentCloseResponse:
         self.context.keys.revoke(session.id)
-        await ended(session.activation)
+        await session.activations.end()
         observations = await self.close(session)
+        if session.sandbox is not None:
+            await session.sandbox.release()
         answer = AgentCloseResponse(
             agent_session_id=session.id,
             agent_observations=observations,
@@ -150,8 +179,27 @@ class AgentServer(Server[AgentConfigT]):
             answer.cleanup_confirmed = session.cleanup_confirmed
         return answer
 
-    def _refuse_unsupported(self, grants: list[Grant]) -> None:
-        for grant in grants:
+    async def _run(self, session: AgentSession, request: ResponsesRequest, seconds: float | None) -> ResponsesResponse:
+        """An activation within its own bound, and within what is left of the episode's."""
+        try:
+            with deadline.within(seconds):
+                async with asyncio.timeout(seconds) as bound:
+                    response = await self.run(session, request)
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            what = f"metadata.{ACTIVATION_SECONDS} ({seconds:g} s) ran out, preparation and queueing included"
+            raise EpisodeFailure("agent_timeout", f"{self.name}: {what}", stage="agent") from error
+        if session.cleanup_confirmed is False:
+            message = f"{self.name} could not confirm that all its processes have ended"
+            raise EpisodeFailure("termination_unconfirmed", message, stage="agent")
+        return response
+
+    def _refuse_unsupported(self, body: AgentSessionRequest) -> None:
+        """Refuses what the harness cannot do, before anything is prepared."""
+        if body.continuation is not None and body.continuation.mode not in self.continuations:
+            raise ServerError(422, f"{self.name} cannot {body.continuation.mode}: it takes one activation a session")
+        for grant in body.tool_accesses:
             if grant.required and grant.kind not in self.transports:
                 accepted = ", ".join(sorted(self.transports)) or "none"
                 raise ServerError(
@@ -166,19 +214,54 @@ class AgentServer(Server[AgentConfigT]):
     async def open(self, session: AgentSession) -> None:
         """Prepares a session, before the first activation. After a failure `close` is called."""
 
+    def check_activation(self, session: AgentSession, request: ResponsesRequest) -> None:
+        """Refuses a request that the harness cannot take, before it counts as an activation.
+
+        Raises:
+            ServerError: 422 with the reason. The caller may send another request at the same index.
+        """
+
     @abstractmethod
     async def run(self, session: AgentSession, request: ResponsesRequest) -> ResponsesResponse:
         """Runs the harness on one request and returns what it did as Responses items.
 
-        Cancelled when the session is closed meanwhile.
+        In a session that continues, the answer has what is new since the activation before: output, usage, evidence.
+        Cancelled when the session is closed meanwhile, or the activation's time is up.
 
         Raises:
             EpisodeFailure: Infrastructure failed: the model server, a tool server, the sandbox, the runtime.
         """
 
     async def close(self, session: AgentSession) -> dict[str, Any] | None:  # noqa: ARG002
-        """Frees what the session holds; returns the observations of the harness.
+        """Frees what the session holds; returns the observations of the harness, of all activations together.
 
         Also called after an `open` that failed or was cancelled, and again after a failure: must do no harm then.
         """
         return None
+
+
+def activation_seconds(request: ResponsesRequest) -> float | None:
+    """The bound of an activation as its request gives it; None for none.
+
+    Raises:
+        ServerError: 422 for one that is no positive number, or a text that is none.
+    """
+    given = (request.metadata or {}).get(ACTIVATION_SECONDS)
+    if given is None:
+        return None
+    try:
+        seconds = math.nan if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        shown = str(given)[:40]
+        raise ServerError(422, f"metadata.{ACTIVATION_SECONDS} is a positive number of seconds, not `{shown}`")
+    return seconds
+
+
+def _known_to_all(answer: AgentCloseResponse) -> AgentCloseResponse:
+    """The answer without what we add to the observations."""
+    if answer.agent_observations is None:
+        return answer
+    kept = {"source": "", "records": [], "gaps": []} | answer.agent_observations
+    return answer.model_copy(update={"agent_observations": {name: kept[name] for name in OBSERVATIONS}})

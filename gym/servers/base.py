@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,8 +22,10 @@ from gym.servers.keys import Identity, KeyRing
 if TYPE_CHECKING:
     from gym.sandbox.interface import SandboxProvider
     from gym.servers.client import Client
+    from gym.servers.guard import App
     from gym.servers.sessions import Signer
 
+Hosting = Literal["in_process", "process"]
 OPERATIONAL: dict[str, Any] = {"operational": True}
 """Marks a setting that may change when a run continues: it changes how a run is made, not what it measures."""
 
@@ -46,13 +48,24 @@ class ServerConfig(BaseModel):
         None, description="Accepted for recipes written for NeMo Gym; unused.", json_schema_extra=OPERATIONAL
     )
     host: str | None = Field(
-        None, description="Address to bind; default: `default_host`.", json_schema_extra=OPERATIONAL
+        None,
+        description="Address of a server with a process of its own; default: `bind_host`.",
+        json_schema_extra=OPERATIONAL,
     )
     port: int | None = Field(
-        None, ge=0, le=65535, description="Port to bind; default: a free one.", json_schema_extra=OPERATIONAL
+        None,
+        ge=0,
+        le=65535,
+        description="Port of a server with a process of its own; default: a free one.",
+        json_schema_extra=OPERATIONAL,
+    )
+    hosting: Hosting | None = Field(
+        None,
+        description="Whether it gets a process of its own; null: as the run's `hosting` says.",
+        json_schema_extra=OPERATIONAL,
     )
     num_workers: int | None = Field(
-        None, ge=1, description="Server processes; sessions need one.", json_schema_extra=OPERATIONAL
+        None, ge=1, description="Processes of a model server; sessions need one.", json_schema_extra=OPERATIONAL
     )
 
     def bounds(self) -> dict[str, tuple[float, bool]]:
@@ -83,13 +96,32 @@ ConfigT = TypeVar("ConfigT", bound=ServerConfig)
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer as it goes out, where somebody else's API says what it looks like.
+
+    Attributes:
+        content: The body, or its pieces as they come; an iterator with `aclose` is closed when the client has gone.
+    """
+
+    content: bytes | AsyncIterator[bytes]
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
-    """A handler at a path. `body` and `answer` are pydantic models, or None/Any for plain JSON."""
+    """A handler at a path. `body` and `answer` are pydantic models, or None/Any for plain JSON.
+
+    Attributes:
+        over_http: Answers HTTP requests in the handler's place, from the bytes of their body.
+    """
 
     path: str
     handler: Handler
     body: type[BaseModel]
     answer: Any
+    method: Literal["GET", "POST"] = "POST"
+    over_http: Callable[[bytes, Call], Awaitable[Reply]] | None = None
 
     async def __call__(self, body: BaseModel | Mapping[str, Any], call: Call) -> Any:
         """Validates the body unless it is already of the right type, and calls the handler.
@@ -186,6 +218,10 @@ class Server(Generic[ConfigT]):
     def build_routes(self) -> list[Route]:
         """The routes of this server; tools add theirs."""
         return [Route(path, getattr(self, name), body, answer) for path, name, body, answer in _routes_of(type(self))]  # type: ignore[arg-type]
+
+    def asgi_routes(self) -> dict[str, App]:
+        """Paths that ASGI apps of their own serve, over HTTP only; the guard stands before them too."""
+        return {}
 
     def opens_to_keys(self, path: str) -> bool:  # noqa: ARG002
         """Whether a session key opens this path of the server; without one, only the run's own servers may call it."""

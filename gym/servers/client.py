@@ -20,6 +20,7 @@ from gym.failures import EpisodeFailure
 from gym.servers import deadline
 from gym.servers.base import Call, Server, ServerError, describe, one_line, unexpected
 from gym.servers.contract import ServerRef
+from gym.servers.rollout_path import split
 
 if TYPE_CHECKING:
     import httpx
@@ -205,7 +206,7 @@ async def call_local(
     headers: Mapping[str, str],
 ) -> tuple[Any, dict[str, str]]:
     """Calls a handler of this process as HTTP would: same refusals, same cookies, faults as a 500."""
-    route = server.routes.get(path)
+    route = server.routes.get(split(path)[1])
     if route is None:
         raise ServerError(404, f"{server.name} has no route {path}")
     call = Call(headers=headers, cookies=cookies)

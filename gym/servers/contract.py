@@ -20,6 +20,15 @@ Transport = Literal["direct_http", "mcp"]
 ROLLOUT_HEADER = "x-ng-rollout-id"
 """Names the rollout that a call belongs to."""
 
+ACTIVATION_HEADER = "x-ng-agent-activation"
+"""Which activation of a session that continues a request is: 1, 2, ..."""
+
+ACTIVATION_SECONDS = "agent_timeout_sec"
+"""Metadata of a request that bounds its activation, in seconds: preparation, queueing and staging included."""
+
+EXTRAS_HEADER = "x-gym-extras"
+"""Set by a caller that reads what we add to NeMo Gym's answers; every other one gets the shapes that it knows."""
+
 
 class Wire(BaseModel):
     """A message between servers: unknown fields are refused."""
@@ -33,12 +42,12 @@ class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class Kinded(Wire):
-    """A member of a union: its `kind` is always sent, though it is a default."""
+class Whole(Wire):
+    """A message whose defaults are sent too: who reads it may know no defaults."""
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002
-        """Counts `kind` as set, so that leaving out unset fields keeps it."""
-        self.model_fields_set.add("kind")
+        """Counts every field as set, so that leaving out unset fields keeps it."""
+        self.model_fields_set.update(type(self).model_fields)
 
 
 class ServerRef(Wire):
@@ -51,7 +60,7 @@ class ServerRef(Wire):
         return hash((self.type, self.name))
 
 
-class EpisodeId(Wire):
+class EpisodeId(Whole):
     """Identity of one episode: the rollout, and which try of it (0-based)."""
 
     rollout_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -70,6 +79,10 @@ class TaskId(Wire):
     task_id: str
 
 
+RESERVED_FIELDS = frozenset({"responses_create_params", "response"})
+"""Names that a benchmark's own fields cannot have: a verifier finds them beside these."""
+
+
 class TaskInput(Open):
     """What a task gives to an episode: the request to the agent, and the benchmark's own fields."""
 
@@ -85,6 +98,8 @@ class TaskInput(Open):
         if self.__pydantic_extra__:
             self.__pydantic_extra__.clear()
             self.model_fields_set.add("task_data")
+        if taken := RESERVED_FIELDS.intersection(self.task_data):
+            raise ValueError(f"a field of a task cannot be named `{sorted(taken)[0]}`: rename it")
         return self
 
 
@@ -113,7 +128,10 @@ class Failure(Wire):
 
 
 class RunResponse(Wire):
-    """The outcome of an episode: exactly one of `result` and `failure`. `timings` are seconds per stage."""
+    """The outcome of an episode: exactly one of `result` and `failure`.
+
+    `timings` are seconds per stage; they are sent to a caller that asks for extras.
+    """
 
     episode_id: EpisodeId
     task_id: TaskId
@@ -122,7 +140,7 @@ class RunResponse(Wire):
     timings: dict[str, float] = Field(default_factory=dict)
 
 
-class DirectHttpGrant(Kinded):
+class DirectHttpGrant(Whole):
     """Tools that are called as `POST <base_url>/<tool name>` with the arguments as JSON body."""
 
     kind: Literal["direct_http"] = "direct_http"
@@ -133,7 +151,7 @@ class DirectHttpGrant(Kinded):
     headers: dict[str, str] = Field(default_factory=dict)
 
 
-class McpConnection(Wire):
+class McpConnection(Whole):
     """Where an MCP server is reached."""
 
     transport: Literal["streamable_http"] = "streamable_http"
@@ -141,7 +159,7 @@ class McpConnection(Wire):
     headers: dict[str, str] = Field(default_factory=dict)
 
 
-class McpGrant(Kinded):
+class McpGrant(Whole):
     """Tools of an MCP server."""
 
     kind: Literal["mcp"] = "mcp"
@@ -153,7 +171,7 @@ class McpGrant(Kinded):
 Grant = Annotated[DirectHttpGrant | McpGrant, Field(discriminator="kind")]
 
 
-class SandboxConnection(Kinded):
+class SandboxConnection(Whole):
     """A sandbox that its owner lends: the borrower connects with the same provider block, and never destroys it."""
 
     kind: Literal["direct"] = "direct"
@@ -177,7 +195,7 @@ class SeedSessionRequest(Wire):
     task_data: dict[str, Any] = Field(default_factory=dict)
 
 
-class ResourcesTools(Wire):
+class ResourcesTools(Whole):
     """Where the session's tools are served over MCP."""
 
     server_name: str
@@ -227,6 +245,29 @@ class VerifyResponse(Open):
     response: ResponsesResponse | None = None
 
 
+class AggregateMetricsRequest(Open):
+    """`POST /aggregate_metrics` of a resources server: the verdicts of a run."""
+
+    verify_responses: list[dict[str, Any]]
+
+
+class AggregateMetricsResponse(Wire):
+    """Metrics by name: those of each task, of the whole run, and the headline ones among these."""
+
+    group_level_metrics: list[dict[str, Any]] = Field(default_factory=list)
+    agent_metrics: dict[str, Any] = Field(default_factory=dict)
+    key_metrics: dict[str, Any] = Field(default_factory=dict)
+
+
+ContinuationMode = Literal["resume_harness_session"]
+
+
+class Continuation(Wire):
+    """Asks for a session of many activations, each going on where the one before it ended."""
+
+    mode: ContinuationMode
+
+
 class AgentSessionRequest(Wire):
     """`POST /v1/agent_sessions`: opens an agent session. The caller assigns the id."""
 
@@ -235,6 +276,7 @@ class AgentSessionRequest(Wire):
     task_id: TaskId
     tool_accesses: list[Grant] = Field(default_factory=list)
     sandbox_access: SandboxAccess | None = None
+    continuation: Continuation | None = None
 
     @model_validator(mode="after")
     def _unique_names(self) -> AgentSessionRequest:
@@ -258,7 +300,10 @@ class AgentCloseRequest(Wire):
 
 
 class AgentCloseResponse(Wire):
-    """What an agent hands back at the end: its observations, and the final cookies of Resources."""
+    """What an agent hands back at the end: its observations, and the final cookies of Resources.
+
+    `cleanup_confirmed` says whether all its processes are known to have ended; left out where that is not known.
+    """
 
     agent_session_id: str
     agent_observations: dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, get_args
 
 from pydantic import Field
 
@@ -21,9 +21,10 @@ from gym.apis.responses import ResponsesResponse
 from gym.failures import EpisodeFailure, Stage
 from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
-from gym.servers.contract import Failure, RunRequest, RunResponse, VerifyResponse
+from gym.servers.contract import EXTRAS_HEADER, Failure, RunRequest, RunResponse, VerifyResponse
 from gym.servers.waiting import to_the_end
 
+STAGES: tuple[Stage, ...] = get_args(Stage)
 log = logging.getLogger(__name__)
 
 
@@ -52,10 +53,15 @@ EnvironmentConfigT = TypeVar("EnvironmentConfigT", bound=EnvironmentServerConfig
 
 @dataclass
 class Cleanup:
-    """One thing to free; runs once, however often it is asked for."""
+    """One thing to free; succeeds once, however often it is asked for.
+
+    Attributes:
+        tries: How often the end of the episode tries it, each time within its own bound.
+    """
 
     name: str
     action: Callable[[], Awaitable[None]]
+    tries: int = 1
     done: bool = False
 
 
@@ -66,6 +72,7 @@ class Episode:
     Attributes:
         timings: Seconds per stage.
         partial_response: What the agent had done when something failed.
+        cleanup_failures: What could not be freed at the end, one line each.
     """
 
     request: RunRequest
@@ -74,6 +81,7 @@ class Episode:
     timings: dict[str, float] = field(default_factory=dict)
     partial_response: ResponsesResponse | None = None
     cleanups: list[Cleanup] = field(default_factory=list)
+    cleanup_failures: list[str] = field(default_factory=list)
 
     @asynccontextmanager
     async def step(self, stage: Stage, name: str | None = None) -> AsyncIterator[None]:
@@ -86,9 +94,9 @@ class Episode:
             key = name or stage
             self.timings[key] = round(self.timings.get(key, 0.0) + time.perf_counter() - started, 6)
 
-    def cleanup(self, name: str, action: Callable[[], Awaitable[None]]) -> Cleanup:
+    def cleanup(self, name: str, action: Callable[[], Awaitable[None]], *, tries: int = 1) -> Cleanup:
         """Registers what must be freed. Call it before the thing is asked for."""
-        entry = Cleanup(name, action)
+        entry = Cleanup(name, action, tries)
         self.cleanups.append(entry)
         return entry
 
@@ -112,14 +120,21 @@ class Episode:
         entry.done = True
 
     async def unwind(self) -> None:
-        """Runs what is left to clean, last-in first-out; a failed cleanup is logged and the others still run."""
+        """Runs what is left to clean, last-in first-out; a failed cleanup is noted and the others still run."""
         started = time.perf_counter()
         for entry in reversed(self.cleanups):
+            await self._clean_at_last(entry)
+        self.timings["cleanup"] = round(time.perf_counter() - started, 6)
+
+    async def _clean_at_last(self, entry: Cleanup) -> None:
+        for number in range(entry.tries):
             try:
                 await self.clean(entry)
+                break
             except EpisodeFailure as failure:
                 log.warning("rollout %s: cleanup failed: %s", self.request.episode_id.key, failure.message)
-        self.timings["cleanup"] = round(time.perf_counter() - started, 6)
+                if number == entry.tries - 1:
+                    self.cleanup_failures.append(failure.message)
 
 
 class EnvironmentServer(Server[EnvironmentConfigT]):
@@ -138,7 +153,7 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         super().__init__(config, context)
 
     @route("/run")
-    async def run(self, body: RunRequest, call: Call) -> RunResponse:  # noqa: ARG002
+    async def run(self, body: RunRequest, call: Call) -> RunResponse:
         """Runs one episode."""
         episode = Episode(body, self.config.cleanup_timeout_seconds)
         # Both are set, so that both are sent: one of them is always null.
@@ -146,15 +161,19 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         try:
             async with self._admitted(episode):
                 answer.result = await self._bounded(episode)
+                if episode.cleanup_failures:
+                    noted = {"cleanup_failures": episode.cleanup_failures}
+                    answer.result = answer.result.model_copy(update=noted)
         except EpisodeFailure as failure:
             answer.failure = Failure(
                 failure_reason=failure.message[:2000],
                 terminal=failure.terminal,
                 failure_kind=failure.kind,
-                stage=failure.stage or episode.stage,
+                stage=failure.stage if failure.stage in STAGES else episode.stage,
                 partial_response=episode.partial_response,
             )
-        answer.timings = episode.timings
+        if EXTRAS_HEADER in call.headers:
+            answer.timings = episode.timings
         return answer
 
     @asynccontextmanager
@@ -205,12 +224,29 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         """
 
 
+def graded(verdict: VerifyResponse, server: str) -> VerifyResponse:
+    """A verifier's outcome that has a reward.
+
+    Raises:
+        EpisodeFailure: `verifier_crashed`: the verifier itself failed. Servers of NeMo Gym 0.7 say so with a reward
+            of 0 and the fields `_ng_failure_*` beside it.
+    """
+    more = verdict.model_extra or {}
+    kind = verdict.failure_kind or more.get("_ng_failure_class")
+    if kind is None and verdict.reward is not None:
+        return verdict
+    reason = verdict.failure_reason or more.get("_ng_failure_message") or kind or "the verifier gave no reward"
+    raise EpisodeFailure("verifier_crashed", f"{server}: {reason}", stage="verification")
+
+
 def kind_of(error: ServerError, stage: Stage) -> str:
     """The kind of failure that a server's refusal means at a stage of the episode."""
     if error.status in (408, 425, 429, 502, 503, 504):
         return "server_unreachable"
     if error.status in (401, 403, 404) or (error.status == 422 and stage == "seed"):
         return "configuration"
+    if error.status == 409 and stage in ("agent", "verification"):
+        return "session_lost"  # it was open: the server has started again since
     if error.status >= 500:
         return {"agent": "agent_error", "verification": "verifier_crashed"}.get(stage, "internal")
     return "internal"

@@ -17,12 +17,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
 
 from gym.failures import EpisodeFailure
-from gym.servers import deadline
-from gym.servers.base import Call, Route, Server, describe_items, unexpected
+from gym.servers import deadline, rollout_path
+from gym.servers.base import Call, Reply, Route, Server, describe_items, unexpected
+from gym.servers.contract import ROLLOUT_HEADER
 from gym.servers.guard import IDENTITY, App, Guard, Receive, Scope, Send
-from gym.servers.waiting import background, ended
+from gym.servers.waiting import background, ended, to_the_end
 
 CLIENT_CLOSED_REQUEST = 499
 log = logging.getLogger(__name__)
@@ -35,6 +37,10 @@ def build_app(server: Server[Any]) -> App:
     """
     app = FastAPI(title=server.name, docs_url=None, redoc_url=None, redirect_slashes=False)
     for route in server.routes.values():
+        if route.over_http is not None:
+            endpoint = _as_it_is(f"{server.name}{route.path}", route.over_http)
+            app.add_api_route(route.path, endpoint, methods=[route.method], response_model=None)
+            continue
         app.add_api_route(
             route.path,
             _endpoint(server.name, route),
@@ -42,11 +48,18 @@ def build_app(server: Server[Any]) -> App:
             response_model=None,
             responses={200: {"model": route.answer}} if _is_model(route.answer) else None,
         )
+    for path, served in server.asgi_routes().items():
+        app.add_route(path, served, methods=None)  # type: ignore[arg-type]  # an object that is an ASGI app
     for path in ("/", "/livez"):
         app.add_api_route(path, _alive, methods=["GET"], response_model=None)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(HTTPException, _refuse_request)
-    return Guard(app, server, server.context.client.token)
+    guarded = Guard(app, server, server.context.client.token)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await guarded(_without_rollout(scope), receive, send)
+
+    return serve
 
 
 def build_host(servers: Mapping[str, Server[Any]], token: str) -> App:
@@ -62,6 +75,17 @@ def build_host(servers: Mapping[str, Server[Any]], token: str) -> App:
         await apps.get(name, nowhere)(inner, receive, send)
 
     return host
+
+
+def _without_rollout(scope: Scope) -> Scope:
+    """A request whose path names its rollout as one whose header does; a header that is there already wins."""
+    root = scope.get("root_path", "")
+    rollout, path = rollout_path.split(scope.get("path", "").removeprefix(root))
+    if rollout is None:
+        return scope
+    named = (ROLLOUT_HEADER.encode(), rollout.encode())
+    headers = [*scope["headers"], *([] if any(name == named[0] for name, _ in scope["headers"]) else [named])]
+    return {**scope, "path": root + path, "raw_path": (root + path).encode(), "headers": headers}
 
 
 def _endpoint(name: str, route: Route) -> Callable[..., Awaitable[Response]]:
@@ -84,6 +108,45 @@ def _endpoint(name: str, route: Route) -> Callable[..., Awaitable[Response]]:
     )
     endpoint.__name__ = route.path.strip("/").replace("/", "_") or "root"
     return endpoint
+
+
+def _as_it_is(
+    where: str, answer: Callable[[bytes, Call], Awaitable[Reply]]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        call = Call(request.headers, _cookies(request), identity=request.scope.get(IDENTITY))
+        body = await request.body()
+        with deadline.within(deadline.from_headers(request.headers)):
+            work = asyncio.ensure_future(answer(body, call))
+        if not await _finished(work, request.receive):
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        if (error := work.exception()) is not None:
+            return _refusal(where, error)
+        reply = work.result()
+        if isinstance(reply.content, bytes):
+            return Response(reply.content, reply.status, dict(reply.headers))
+        return _Streamed(reply.content, reply.status, dict(reply.headers))
+
+    return endpoint
+
+
+class _Streamed(StreamingResponse):
+    """Sends pieces as they come, and closes their source as soon as the client has gone."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        work = asyncio.ensure_future(self._send(send))
+        try:
+            if await _finished(work, receive):
+                work.result()
+        finally:
+            await ended(work)
+
+    async def _send(self, send: Send) -> None:
+        try:
+            await self.stream_response(send)
+        finally:
+            if (close := getattr(self.body_iterator, "aclose", None)) is not None:
+                await to_the_end(close())
 
 
 async def _answered(route: Route, body: BaseModel, call: Call) -> Response:

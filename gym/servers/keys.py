@@ -13,12 +13,14 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 PREFIX = "gym-"
 LONGEST_SECONDS = 7 * 24 * 3600.0
 """Bound for a key whose episode has no deadline."""
+PRUNE_AT = 10_000
+"""Revoked sessions among which the expired ones are looked for."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +55,38 @@ class SessionKey:
 class KeyRing:
     """Issues and reads the session keys of a run.
 
-    A process that issued a key knows when its session was closed; other processes are told by `revoke`, and otherwise
-    rely on the key's expiry.
+    The process that issued a key knows when its session was closed; other processes `learn` it, and otherwise rely on
+    the key's expiry.
+
+    Attributes:
+        tell: Is called with a session whose keys were revoked here, and when the last of them would have expired; set
+            where the run has other processes.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret or secrets.token_bytes(32)
+        self._issued: dict[str, float] = {}
         self._revoked: dict[str, float] = {}
+        self._prune_at = PRUNE_AT
+        self.tell: Callable[[str, float], None] | None = None
 
     def issue(self, identity: Identity, instances: Iterable[str], seconds: float | None = None) -> str:
-        """A key for `identity` that opens `instances` for `seconds`, or until it is revoked."""
+        """A key for `identity` that opens `instances` for `seconds`, or until it is revoked.
+
+        One of a session that was closed opens nothing.
+        """
         expires_at = time.time() + (LONGEST_SECONDS if seconds is None else min(seconds, LONGEST_SECONDS))
-        said = [identity.rollout, identity.session, identity.activation, sorted(instances), int(expires_at * 1000) / 1000]
+        if identity.session in self._revoked:
+            expires_at = 0.0
+        else:
+            self._issued[identity.session] = max(expires_at, self._issued.get(identity.session, 0.0))
+        said = [
+            identity.rollout,
+            identity.session,
+            identity.activation,
+            sorted(instances),
+            int(expires_at * 1000) / 1000,
+        ]
         payload = base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
         return f"{PREFIX}{payload}.{self._signature(payload)}"
 
@@ -80,11 +102,23 @@ class KeyRing:
         return SessionKey(Identity(rollout, session, activation), frozenset(instances), expires_at)
 
     def revoke(self, session: str) -> None:
-        """Closes all keys of a session. Those that would have expired anyway are forgotten."""
-        now = time.time()
-        if len(self._revoked) > 10_000:
+        """Closes all keys of a session, here and, by `tell`, in the other processes of the run."""
+        expires_at = self._issued.pop(session, None)
+        self.learn(session, time.time() + LONGEST_SECONDS if expires_at is None else expires_at)
+        if expires_at is not None and self.tell is not None:
+            self.tell(session, expires_at)
+
+    def learn(self, session: str, expires_at: float) -> None:
+        """Refuses the keys of a session from now on, until they would have expired anyway."""
+        if len(self._revoked) >= self._prune_at:
+            now = time.time()
             self._revoked = {name: at for name, at in self._revoked.items() if at > now}
-        self._revoked[session] = now + LONGEST_SECONDS
+            self._prune_at = max(PRUNE_AT, 2 * len(self._revoked))
+        self._revoked[session] = expires_at
+
+    def revoked(self) -> dict[str, float]:
+        """The sessions whose keys are refused, and until when (Unix time)."""
+        return dict(self._revoked)
 
     def _signature(self, payload: str) -> str:
         return hmac.new(self._secret, payload.encode(), hashlib.sha256).hexdigest()

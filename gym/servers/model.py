@@ -1,12 +1,43 @@
-"""Base of the model servers: one policy behind the Responses API."""
+"""Base of the model servers: one policy behind three APIs.
+
+Servers of this process ask `/v1/responses` with a typed request. Over HTTP the same policy speaks Responses, Chat
+Completions and Anthropic Messages, each whole or streamed. A subclass fills in `respond`; all else is conversion.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 from abc import abstractmethod
-from typing import ClassVar, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
+from pydantic import BaseModel, ConfigDict
+
+from gym.apis.clients.api import ClientApi
+from gym.apis.clients.chat import ChatClient
+from gym.apis.clients.messages import MessagesClient
+from gym.apis.clients.responses import ResponsesClient
+from gym.apis.errors import api_error
+from gym.apis.estimate import tokens_in
+from gym.apis.events import Event, unfold
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
-from gym.servers.base import Call, Server, ServerConfig, route
+from gym.apis.sse import MEDIA_TYPE
+from gym.apis.streaming import EventStream
+from gym.failures import EpisodeFailure
+from gym.servers.base import Call, Reply, Route, Server, ServerConfig, ServerError
+
+DELTAS = 4
+"""Pieces into which a text is cut that came whole."""
+
+RESPONSES, CHAT, MESSAGES = ResponsesClient(), ChatClient(), MessagesClient()
+COUNT_TOKENS = "/v1/messages/count_tokens"
+MODELS = "/v1/models"
+STREAM_HEADERS = {"content-type": MEDIA_TYPE, "cache-control": "no-cache"}
+JSON_HEADERS = {"content-type": "application/json"}
+
+log = logging.getLogger(__name__)
 
 
 class ModelServerConfig(ServerConfig):
@@ -16,8 +47,18 @@ class ModelServerConfig(ServerConfig):
 ModelConfigT = TypeVar("ModelConfigT", bound=ModelServerConfig)
 
 
+class ApiBody(BaseModel):
+    """A body of an API of others: any fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+Body = dict[str, Any]
+Answer = Callable[[bytes, Call], Awaitable[Reply]]
+
+
 class ModelServer(Server[ModelConfigT]):
-    """A policy that answers Responses requests.
+    """A policy that answers requests of three APIs.
 
     Attributes:
         scripted: True for a policy that plays a script and runs nothing of a model's choosing.
@@ -26,19 +67,118 @@ class ModelServer(Server[ModelConfigT]):
     config_type: ClassVar[type[ServerConfig]] = ModelServerConfig
     scripted: ClassVar[bool] = False
 
+    @property
+    def model(self) -> str:
+        """The model's name as it is listed. A request's own `model` is not used."""
+        return self.name
+
+    @abstractmethod
+    async def respond(self, request: ResponsesRequest, call: Call) -> ResponsesResponse:
+        """The policy's answer to one request.
+
+        Raises:
+            ServerError: 400 for what the policy has no place for.
+            EpisodeFailure: `provider_*`: the provider failed or refused, with its own status and text.
+        """
+
+    async def events(self, request: ResponsesRequest, call: Call) -> AsyncIterator[list[Event]]:
+        """The policy's answer as it comes. Raises as `respond`."""
+        yield list(unfold(await self.respond(request, call), DELTAS))
+
+    async def answered(self, api: ClientApi, body: Body, call: Call) -> bytes:
+        """The whole answer to a client's request, in its API. Raises as `respond`.
+
+        A server of the run gets its response as it would in this process, with counts that may be unknown.
+        """
+        response = await self.respond(api.request(body), call)
+        if api is RESPONSES and call.identity is None:
+            return response.model_dump_json(exclude_unset=True).encode()
+        return json.dumps(api.answer(response, body)).encode()
+
+    async def streamed(self, api: ClientApi, body: Body, call: Call) -> AsyncGenerator[bytes, None]:
+        """The answer to a client's request as a stream of its API. Raises as `respond`."""
+        encoder = api.encoder(body)
+        async for events in self.events(api.request(body), call):
+            if piece := b"".join(map(encoder.event, events)):
+                yield piece
+
+    async def counted(self, body: Body, call: Call) -> Body:  # noqa: ARG002
+        """The tokens of a Messages request: an estimate, unless the provider counts."""
+        return {"input_tokens": tokens_in(MESSAGES.request(body)), "estimated": True}
+
     def opens_to_keys(self, path: str) -> bool:
         """A session key opens the model APIs."""
         return path.startswith("/v1/")
 
-    @route("/v1/responses")
-    async def responses(self, body: ResponsesRequest, call: Call) -> ResponsesResponse:
-        """Answers one request.
+    def build_routes(self) -> list[Route]:
+        """The APIs, and what their clients ask beside them."""
+        chat, messages = partial(self._in_process, CHAT), partial(self._in_process, MESSAGES)
+        return [
+            *super().build_routes(),
+            Route(RESPONSES.path, self._responses, ResponsesRequest, ResponsesResponse, "POST", self._http(RESPONSES)),
+            Route(CHAT.path, chat, ApiBody, Any, "POST", self._http(CHAT)),
+            Route(MESSAGES.path, messages, ApiBody, Any, "POST", self._http(MESSAGES)),
+            Route(COUNT_TOKENS, self._count, ApiBody, Any, "POST", self._http(MESSAGES, self._counted)),
+            Route(MODELS, self._models, ApiBody, Any, "GET", self._http(CHAT, self._listed)),
+        ]
 
-        Raises:
-            EpisodeFailure: `provider_*`: the provider failed or refused, with its own status and text.
-        """
+    def _http(self, api: ClientApi, answer: Answer | None = None) -> Callable[[bytes, Call], Awaitable[Reply]]:
+        return partial(_in_shape, self.name, api, answer or partial(self._reply, api))
+
+    async def _responses(self, body: ResponsesRequest, call: Call) -> ResponsesResponse:
+        """The typed answer for a server of this process."""
+        if body.stream:
+            raise ServerError(400, "streams go over HTTP")
         return await self.respond(body, call)
 
-    @abstractmethod
-    async def respond(self, request: ResponsesRequest, call: Call) -> ResponsesResponse:
-        """The policy's answer to one request."""
+    async def _in_process(self, api: ClientApi, body: ApiBody, call: Call) -> Body:
+        if (asked := body.model_dump()).get("stream"):
+            raise ServerError(400, "streams go over HTTP")
+        answer: Body = json.loads(await self.answered(api, asked, call))
+        return answer
+
+    async def _reply(self, api: ClientApi, raw: bytes, call: Call) -> Reply:
+        body = _decoded(raw)
+        if not body.get("stream"):
+            return Reply(await self.answered(api, body, call), headers=JSON_HEADERS)
+        pieces = self.streamed(api, body, call)
+        stream = EventStream(pieces, lambda error: api.encoder(body).failure(api_error(error)))
+        return Reply(await stream.begin(), headers=STREAM_HEADERS)
+
+    async def _count(self, body: ApiBody, call: Call) -> Body:
+        return await self.counted(body.model_dump(), call)
+
+    async def _counted(self, raw: bytes, call: Call) -> Reply:
+        return Reply(json.dumps(await self.counted(_decoded(raw), call)).encode(), headers=JSON_HEADERS)
+
+    async def _models(self, body: ApiBody, call: Call) -> Body:  # noqa: ARG002
+        """The one model, in a form that clients of OpenAI and of Anthropic can read."""
+        openai = {"id": self.model, "object": "model", "created": 0, "owned_by": "gym"}
+        anthropic = {"type": "model", "display_name": self.model, "created_at": "1970-01-01T00:00:00Z"}
+        page = {"has_more": False, "first_id": self.model, "last_id": self.model}
+        return {"object": "list", "data": [{**openai, **anthropic}], **page}
+
+    async def _listed(self, raw: bytes, call: Call) -> Reply:  # noqa: ARG002
+        return Reply(json.dumps(await self._models(ApiBody(), call)).encode(), headers=JSON_HEADERS)
+
+
+async def _in_shape(name: str, api: ClientApi, answer: Answer, raw: bytes, call: Call) -> Reply:
+    """The answer; or what went wrong, which clients of an API can only read in its shape."""
+    try:
+        return await answer(raw, call)
+    except Exception as error:
+        if not isinstance(error, ServerError | EpisodeFailure):
+            log.exception("%s%s failed", name, api.path)
+        told = api_error(error)
+        content = json.dumps(api.error(told)).encode()
+        return Reply(content, told.status, {**JSON_HEADERS, **told.headers})
+
+
+def _decoded(raw: bytes) -> Body:
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise ServerError(400, f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ServerError(400, "the body is no JSON object")
+    return body

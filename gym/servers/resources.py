@@ -6,23 +6,40 @@ A server says what a session holds (`seed`), what the agent may do (methods mark
 
 from __future__ import annotations
 
-import inspect
+import logging
+import math
 import typing
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_jsonable_python
 
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import Sandbox
-from gym.servers.base import OPERATIONAL, Call, Route, Server, ServerConfig, ServerContext, ServerError, describe, route
+from gym.servers.base import (
+    OPERATIONAL,
+    Call,
+    Route,
+    Server,
+    ServerConfig,
+    ServerContext,
+    ServerError,
+    describe,
+    one_line,
+    route,
+)
 from gym.servers.contract import (
+    EXTRAS_HEADER,
+    AggregateMetricsRequest,
+    AggregateMetricsResponse,
     CloseSessionRequest,
     CloseSessionResponse,
     EpisodeId,
+    ResourcesTools,
     SandboxAccess,
     SeedSessionRequest,
     SeedSessionResponse,
@@ -33,10 +50,17 @@ from gym.servers.contract import (
     Wire,
 )
 from gym.servers.ledger import Ledger
-from gym.servers.sessions import SessionCookie
+from gym.servers.sessions import SessionCookie, SessionHeader
+from gym.servers.tools import MODEL_CAN_FIX, Tool, check_tools, tool_arguments, tools_of
+from gym.servers.tools import tool as tool
+from gym.servers.tools import tool_schema as tool_schema
 from gym.tasks.datasets import DatasetConfig
 
-ToolT = TypeVar("ToolT", bound=Callable[..., Awaitable[Any]])
+if TYPE_CHECKING:
+    from gym.servers.guard import App
+
+MCP_PATH = "/mcp"
+log = logging.getLogger(__name__)
 
 
 class TaskData(BaseModel):
@@ -77,6 +101,7 @@ class Session(Generic[TaskT]):
         state: Whatever the server keeps for the episode.
         sandbox: The task's sandbox, where the server made one.
         sandbox_access: Lends the sandbox to the agent, where the server set it in `seed`.
+        failure: The first failure of a tool: whatever the harness made of it, the session is not scored.
     """
 
     id: str
@@ -86,6 +111,7 @@ class Session(Generic[TaskT]):
     state: dict[str, Any] = field(default_factory=dict)
     sandbox: Sandbox | None = None
     sandbox_access: SandboxAccess | None = None
+    failure: EpisodeFailure | None = None
     closed: bool = False
 
 
@@ -99,70 +125,51 @@ class ToolList(BaseModel):
     tools: list[dict[str, Any]]
 
 
-def tool(method: ToolT) -> ToolT:
-    """Makes `async def name(self, session, **typed arguments)` a tool; its docstring is what the model reads.
-
-    Arguments that do not fit go back to the model as an error; an exception of the tool fails the episode.
-    """
-    method.__dict__["is_tool"] = True
-    return method
-
-
-@cache
-def tool_arguments(function: Callable[..., Any]) -> type[BaseModel]:
-    """The argument model of a tool, from its type hints and defaults. Unknown arguments are refused."""
-    hints = typing.get_type_hints(function, include_extras=True)
-    parameters = list(inspect.signature(function).parameters.values())[2:]
-    fields: dict[str, Any] = {
-        item.name: (hints[item.name], ... if item.default is item.empty else item.default) for item in parameters
-    }
-    return create_model(f"{function.__name__}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """A tool as a Responses function tool."""
-    schema = tool_arguments(function).model_json_schema()
-    schema.pop("title", None)
-    for item in schema.get("properties", {}).values():
-        item.pop("title", None)
-    description = inspect.getdoc(function) or ""
-    return {"type": "function", "name": function.__name__, "description": description, "parameters": schema}
-
-
 class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]):
     """A verifier, the tools of its tasks, and their state.
 
     Attributes:
         task_type: Model of the benchmark's own task fields.
-        transports: How the tools can be reached.
+        transports: How the tools can be reached; a server may restrict it.
     """
 
     config_type: ClassVar[type[ServerConfig]] = ResourcesServerConfig
     task_type: ClassVar[type[TaskData]] = TaskData
-    transports: ClassVar[frozenset[Transport]] = frozenset({"direct_http"})
+    transports: ClassVar[frozenset[Transport]] = frozenset({"direct_http", "mcp"})
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        check_tools(cls, taken=dir(ResourcesServer))
 
     def __init__(self, config: ResourcesConfigT, context: ServerContext) -> None:
         self._ledger: Ledger[Session[TaskT], CloseSessionResponse] = Ledger(self._open, self._end)
         self.sessions = self._ledger.sessions
         self.cookie = SessionCookie(context.signer, context.name, "resources")
+        self.session_header = SessionHeader(context.signer, context.name)
         super().__init__(config, context)
 
     @classmethod
-    def tools(cls) -> dict[str, Callable[..., Awaitable[Any]]]:
+    def tools(cls) -> dict[str, Tool]:
         """The tool functions of this class by name."""
-        return {
-            name: member
-            for name, member in inspect.getmembers(cls, inspect.isfunction)
-            if member.__dict__.get("is_tool")
-        }
+        return tools_of(cls)  # type: ignore[arg-type]
 
     def build_routes(self) -> list[Route]:
         """The server's own routes, and one for each tool."""
+        if "direct_http" not in self.transports:
+            return super().build_routes()
         tools = [
             Route(f"/{name}", partial(self._call_tool, function), tool_arguments(function), Any)
             for name, function in self.tools().items()
         ]
         return super().build_routes() + tools
+
+    def asgi_routes(self) -> dict[str, App]:
+        """The tools over MCP."""
+        if "mcp" not in self.transports:
+            return {}
+        from gym.servers.mcp import McpEndpoint
+
+        return {MCP_PATH: McpEndpoint(self)}
 
     def opens_to_keys(self, path: str) -> bool:
         """A session key opens the tools; which session they touch, its cookie or header decides.
@@ -177,14 +184,28 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         Raises:
             ServerError: 401 without a valid cookie, 409 for a session that is closed or unknown.
         """
-        return self._ledger.active(self.cookie.read(call.cookies))
+        return self.session_of(self.cookie.read(call.cookies))
+
+    def session_of(self, session_id: str) -> Session[TaskT]:
+        """An open session.
+
+        Raises:
+            ServerError: 409 for a session that is closed or unknown.
+        """
+        return self._ledger.active(session_id)
 
     @route("/seed_session")
     async def seed_session(self, body: SeedSessionRequest, call: Call) -> SeedSessionResponse:
         """Opens a session under the caller's id and sets its cookie. A repeated seed gets the same session."""
         session = await self._ledger.open(body.resources_session_id, body, lambda: self._new_session(body))
         self.cookie.issue(call, session.id)
-        return SeedSessionResponse(resources_session_id=session.id, sandbox_access=session.sandbox_access)
+        answer = SeedSessionResponse(resources_session_id=session.id, sandbox_access=session.sandbox_access)
+        if "mcp" in self.transports:
+            headers = self.session_header.issue(session.id)
+            answer.resources_tools = ResourcesTools(
+                server_name=self.name, url_path=MCP_PATH, transport="http", headers=headers
+            )
+        return answer
 
     def _new_session(self, body: SeedSessionRequest) -> Session[TaskT]:
         try:
@@ -204,8 +225,16 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
 
     @route("/verify")
     async def verify_session(self, body: VerifyRequest, call: Call) -> VerifyResponse:
-        """Scores the session's outcome."""
-        return await self.verify(self.session(call), body)
+        """Scores the session's outcome.
+
+        Raises:
+            EpisodeFailure: A tool failed; what came of it says nothing about the agent.
+        """
+        session = self.session(call)
+        if session.failure is not None:
+            raise session.failure
+        verdict = await self.verify(session, body)
+        return verdict if EXTRAS_HEADER in call.headers else _repeating(verdict, body)
 
     @route("/close_session")
     async def close_session(self, body: CloseSessionRequest, call: Call) -> CloseSessionResponse:  # noqa: ARG002
@@ -218,17 +247,38 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         """The schemas of the tools."""
         return ToolList(tools=[tool_schema(function) for function in self.tools().values()])
 
-    async def _call_tool(self, function: Callable[..., Awaitable[Any]], arguments: BaseModel, call: Call) -> Any:
-        session = self.session(call)
+    @route("/aggregate_metrics")
+    async def aggregate(self, body: AggregateMetricsRequest, call: Call) -> AggregateMetricsResponse:  # noqa: ARG002
+        """Metrics over the verdicts of a run; a verdict whose sample is masked does not count."""
+        metrics = self.aggregate_metrics([row for row in body.verify_responses if not row.get("mask_sample")])
+        return AggregateMetricsResponse(agent_metrics=metrics, key_metrics=metrics)
+
+    async def _call_tool(self, function: Tool, arguments: BaseModel, call: Call) -> Any:
+        return await self.call_tool(self.session(call), function, arguments)
+
+    async def call_tool(self, session: Session[TaskT], function: Tool, arguments: BaseModel) -> Any:
+        """Runs a tool and returns plain JSON. A failure is kept in the session, in case the harness passes over it.
+
+        Raises:
+            ServerError: The tool refuses the call; the model can mend it.
+            EpisodeFailure: The tool failed.
+        """
+        given = {name: getattr(arguments, name) for name in arguments.model_fields_set}
         try:
-            return await function(
-                self, session, **{name: getattr(arguments, name) for name in arguments.model_fields_set}
-            )
-        except (EpisodeFailure, ServerError):
-            raise
+            return to_jsonable_python(await function(self, session, **given), inf_nan_mode="null")
         except Exception as error:
-            message = f"tool {function.__name__} of {self.name}: {type(error).__name__}: {error}"
-            raise EpisodeFailure("tool_server_error", message) from error
+            if isinstance(error, ServerError) and error.status in MODEL_CAN_FIX:
+                raise
+            failure = self._failure(function.__name__, error)
+            session.failure = session.failure or failure
+            raise failure from error
+
+    def _failure(self, tool_name: str, error: Exception) -> EpisodeFailure:
+        if isinstance(error, EpisodeFailure):
+            return EpisodeFailure(error.kind, error.message, stage=error.stage or "agent")
+        message = f"tool {tool_name} of {self.name}: {one_line(error)}"
+        log.error("%s", message, exc_info=error)
+        return EpisodeFailure("tool_server_error", message, stage="agent")
 
     async def stop(self) -> None:
         """Frees the sessions that nobody closed."""
@@ -249,3 +299,20 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         """Frees what the episode held; called again must do no harm."""
         if session.sandbox is not None:
             await session.sandbox.stop()
+
+    def aggregate_metrics(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """The metrics of a run, from the verdicts of its rollouts: `mean/<field>` of every field with numbers."""
+        columns: dict[str, list[float]] = {}
+        for row in rows:
+            for name, value in row.items():
+                if isinstance(value, int | float) and not isinstance(value, bool) and not name.startswith("_"):
+                    columns.setdefault(name, []).append(value)
+        return {f"mean/{name}": math.fsum(values) / len(values) for name, values in sorted(columns.items())}
+
+
+def _repeating(verdict: VerifyResponse, body: VerifyRequest) -> VerifyResponse:
+    """A verdict as NeMo Gym's servers give it: with what was verified, and a masked reward where there is none."""
+    said = {**body.model_dump(exclude_unset=True), **verdict.model_dump(exclude_unset=True, exclude_none=True)}
+    if verdict.failure_kind is not None:
+        said |= {"reward": 0.0, "mask_sample": True}
+    return VerifyResponse.model_validate(said)

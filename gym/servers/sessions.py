@@ -1,4 +1,4 @@
-"""Signed session cookies: a session id that only this run could have issued."""
+"""Signed session cookies and headers: a session id that only this run could have issued."""
 
 from __future__ import annotations
 
@@ -57,4 +57,35 @@ class SessionCookie:
         session_id = self._signer.read(self._scope, signed)
         if session_id is None:
             raise ServerError(401, "the session cookie was not issued by this server")
+        return session_id
+
+
+class SessionHeader:
+    """The signed session id of one server instance as a header, for clients that keep headers and no cookies.
+
+    It is worth nothing as a cookie: what it opens is the tools, never the session's verification or close.
+    """
+
+    NAMES = ("x-gym-session-token", "x-nemo-gym-session-token")
+
+    def __init__(self, signer: Signer, instance: str) -> None:
+        self._signer = signer
+        self._scope = f"header:{instance}"
+
+    def issue(self, session_id: str) -> dict[str, str]:
+        """The header to send with every request."""
+        return {self.NAMES[0]: self._signer.sign(self._scope, session_id)}
+
+    def read(self, headers: Mapping[str, str]) -> str:
+        """The session id that the headers carry. Header names are lower case.
+
+        Raises:
+            ServerError: 401 where there is no token, 403 for one that this run did not sign for this server.
+        """
+        signed = next((headers[name] for name in self.NAMES if name in headers), None)
+        if signed is None:
+            raise ServerError(401, f"no session: send the header {self.NAMES[0]} that seed_session gave")
+        session_id = self._signer.read(self._scope, signed)
+        if session_id is None:
+            raise ServerError(403, f"the {self.NAMES[0]} was not issued by this server")
         return session_id

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
+from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.contract import VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, TaskData
 
@@ -14,9 +13,7 @@ class SwebenchProConfig(ResourcesServerConfig):
     """Settings of the SWE-bench Pro server."""
 
     sandbox_provider: str = Field("sandbox", description="Top-level block of the sandbox provider.")
-    sandbox_config: dict[str, Any] = Field(
-        default_factory=dict, description="Workdir, limits and time to live of the task's sandbox."
-    )
+    sandbox_config: SandboxConfig = Field(default=SandboxConfig(), description="The sandbox of a task.")
 
 
 class SwebenchPro(ResourcesServer[SwebenchProConfig, TaskData]):

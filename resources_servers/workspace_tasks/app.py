@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import tempfile
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -18,10 +17,11 @@ from pydantic import Field
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import ExecResult, Sandbox
+from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.base import OPERATIONAL, ServerError
 from gym.servers.contract import SandboxAccess, SandboxConnection, VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, tool
-from resources_servers.workspace_tasks.settings import SandboxConfig, WorkspaceTask
+from resources_servers.workspace_tasks.settings import WorkspaceTask
 
 COMMAND_LIMIT_BYTES = 100_000
 """Longest command of the shell tool: an argument of a Linux process has to stay below 131,072 bytes."""
@@ -118,7 +118,7 @@ class WorkspaceTasks(ResourcesServer[WorkspaceTasksConfig, WorkspaceTask]):
 
     async def _start(self, session: Session[WorkspaceTask], role: str) -> Sandbox:
         labels = {"rollout": session.episode_id.key, "session": session.id, "server": self.name, "role": role}
-        spec = replace(self.config.sandbox_config.spec(), labels=labels)
+        spec = self.config.sandbox_config.spec(labels)
         try:
             return await self.context.sandboxes(self.config.sandbox_provider).create(spec)
         except UserError as error:

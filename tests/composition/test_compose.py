@@ -272,7 +272,7 @@ def test_wrong_choices_are_told_together(project, arguments, expected) -> None:
         assert text in f"{problem.what}; {problem.fix}"
         assert problem.where == "command line"
         if problem.data:
-            assert problem.data["given"] not in problem.data["suggestions"]
+            assert problem.data["given"] not in list(problem.data["suggestions"])  # type: ignore[call-overload]
 
 
 def test_an_unknown_choice_that_resembles_nothing_gets_no_guess(project) -> None:

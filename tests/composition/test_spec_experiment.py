@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gym.composition.compose import compose
@@ -27,9 +29,11 @@ def test_it_composes_and_resolves(monkeypatch, arguments, files) -> None:
     resolved = resolve(compose(arguments, files))
     resolved.raise_problems()
     assert sorted(resolved.instances) == ["agent", "benchmark", "experiment", "policy_model"]
-    assert resolved.instances["agent"].config.enabled_toolsets == ["terminal"]
-    assert resolved.instances["agent"].config.model_server.name == "policy_model"
-    (dataset,) = resolved.instances["benchmark"].config.datasets
+    agent: Any = resolved.instances["agent"].config
+    benchmark: Any = resolved.instances["benchmark"].config
+    assert agent.enabled_toolsets == ["terminal"]
+    assert agent.model_server.name == "policy_model"
+    (dataset,) = benchmark.datasets
     assert (dataset.taskset, dataset.num_repeats) == ("onboarding", 1)
     assert resolved.settings.default_host == "10.1.2.3"
     assert resolved.settings.environment_server_routes == {"onboarding": "experiment"}

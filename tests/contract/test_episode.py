@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gym.servers.contract import RunRequest, RunResponse
+from gym.servers.contract import EXTRAS_HEADER, RunRequest, RunResponse
 from tests.contract.world import ENVIRONMENT, HOSTINGS, Hosting, World, world
 
 
@@ -35,7 +35,7 @@ def run_request(rollout: str = "r1", *, tool: str = "increment", by: Any = 2, **
 
 
 async def run(here: World, request: RunRequest) -> RunResponse:
-    return (await here.client.post(ENVIRONMENT, "/run", request, RunResponse)).body
+    return (await here.client.post(ENVIRONMENT, "/run", request, RunResponse, headers={EXTRAS_HEADER: "1"})).body
 
 
 def assert_all_closed(here: World) -> None:
@@ -125,12 +125,20 @@ async def test_a_task_that_does_not_fit_is_refused_by_name(here: World) -> None:
     assert "task two does not fit counter: expected" in outcome.failure.failure_reason
 
 
-async def test_a_failing_cleanup_is_logged_and_the_result_kept(here: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_cleanup_is_recorded_and_the_result_kept(here: World, caplog: pytest.LogCaptureFixture) -> None:
     outcome = await run(here, run_request(fault="close"))
     assert outcome.result is not None
     assert outcome.result.reward == 1.0
-    assert "cleanup failed: close counter: close is out of order" in caplog.text
+    assert outcome.result.model_extra is not None
+    assert outcome.result.model_extra["cleanup_failures"] == ["close counter: close is out of order"]
+    assert caplog.text.count("cleanup failed: close counter: close is out of order") == 2
     assert here.counter.log == ["seed", "verify", "close", "close"]  # closing is tried twice
+
+
+async def test_a_crashed_tool_leaves_a_traceback_in_the_log(here: World, caplog: pytest.LogCaptureFixture) -> None:
+    await run(here, run_request(fault="tool crash"))
+    assert "tool increment of counter: ValueError: tool" in caplog.text
+    assert "Traceback" in caplog.text
 
 
 async def test_a_failing_close_leaves_no_other_thing_open(here: World) -> None:

@@ -1,14 +1,14 @@
 """A whole world of real servers for the contract suite: a counter with tools, a tiny agent, a model that counts.
 
-The world is hosted in three ways: all in one process and called in-process; the same, called over HTTP; and each
-server behind a port of its own, so that every call between them is HTTP.
+The world is hosted in four ways: all in one process and called in-process; the same, called over HTTP; each server
+behind a port of its own, so that every call between them is HTTP; and each server in a process of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,9 +24,10 @@ from gym.servers.client import Client, Directory
 from gym.servers.contract import ROLLOUT_HEADER, DirectHttpGrant, ServerRef, VerifyRequest, VerifyResponse
 from gym.servers.model import ModelServer, ModelServerConfig
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, TaskData, tool
+from tests.contract.remote import in_processes
 
-Hosting = Literal["in_process", "over_http", "apart"]
-HOSTINGS: tuple[Hosting, ...] = ("in_process", "over_http", "apart")
+Hosting = Literal["in_process", "over_http", "apart", "process"]
+HOSTINGS: tuple[Hosting, ...] = ("in_process", "over_http", "apart", "process")
 
 MODEL = ServerRef(type="responses_api_models", name="policy_model")
 RESOURCES = ServerRef(type="resources_servers", name="counter")
@@ -167,7 +168,9 @@ class CountingModel(ModelServer[ModelServerConfig]):
 
 
 async def trip(fault: str, step: str) -> None:
-    """Goes wrong where `fault` names this step: as a failure, or (`... crash`) as a fault of the code."""
+    """Goes wrong where `fault` names this step: as a failure, as a fault of the code (`... crash`), or for ever."""
+    if fault == f"{step} hang":
+        await asyncio.Event().wait()
     if fault == step:
         raise EpisodeFailure("provider_unreachable", f"{step} is out of order")
     if fault == f"{step} crash":
@@ -226,10 +229,14 @@ def no_sandboxes(name: str) -> SandboxProvider:
 
 
 @asynccontextmanager
-async def world(hosting: Hosting, **environment: Any) -> AsyncIterator[World]:
-    """The servers, hosted in one of the three ways."""
+async def world(hosting: Hosting, more: Sequence[Instance] = (), **environment: Any) -> AsyncIterator[World]:
+    """The servers, hosted in one of the four ways, with `more` beside them."""
+    everything = [*instances(**environment), *more]
+    if hosting == "process":
+        async with in_processes(everything) as (running, stand_ins):
+            yield World(running.launched.client, stand_ins, dict(running.launched.directory.remote))
+        return
     async with AsyncExitStack() as stack:
-        everything = instances(**environment)
         launched: list[Launched] = []
         for group in [[instance] for instance in everything] if hosting == "apart" else [everything]:
             token = launched[0].token if launched else None

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +73,7 @@ def first_rollout(folder: Path) -> float:
     begun = time.time()
     measured(["-m", "gym.run", "+experiment=onboarding", f"output={output}"], folder)
     rows = map(json.loads, (output / "rollouts.jsonl").read_text().splitlines())
-    return min(row["started_at"] + row["timings"]["total"] for row in rows) - begun
+    return float(min(row["started_at"] + row["timings"]["total"] for row in rows) - begun)
 
 
 def episodes(folder: Path, concurrency: int, tasks: int) -> float:
@@ -82,7 +83,7 @@ def episodes(folder: Path, concurrency: int, tasks: int) -> float:
     rows = list(map(json.loads, (output / "rollouts.jsonl").read_text().splitlines()))
     assert len(rows) == tasks
     ends = [row["started_at"] + row["timings"]["total"] for row in rows]
-    return tasks / (max(ends) - min(row["started_at"] for row in rows))
+    return float(tasks / (max(ends) - min(row["started_at"] for row in rows)))
 
 
 def memory(folder: Path, tasks: int, concurrency: int = 64) -> float:
@@ -118,10 +119,10 @@ def main() -> None:
         line("`gym env resolve`, wall", lambda: measured(resolve, folder)[0], options.rounds, "s")
         line("onboarding, to the first rollout", lambda: first_rollout(folder), options.rounds, "s")
         for concurrency in (1, 64, 512):
-            measure = lambda concurrency=concurrency: episodes(folder, concurrency, options.tasks)  # noqa: E731
+            measure = partial(episodes, folder, concurrency, options.tasks)
             line(f"episodes a second, concurrency {concurrency}", measure, options.rounds, "/s")
         for tasks in (100, 10_000):
-            line(f"peak memory, {tasks} tasks", lambda tasks=tasks: memory(folder, tasks), 1, "MiB")
+            line(f"peak memory, {tasks} tasks", partial(memory, folder, tasks), 1, "MiB")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ import pytest
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse, function_call
 from gym.sandbox.providers.local.provider import LocalProvider
 from gym.sandbox.providers.local.settings import LocalProviderConfig
+from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.base import Call, ServerContext
 from gym.servers.contract import EpisodeId, RunResponse, SeedSessionRequest, TaskId
 from resources_servers.workspace_tasks.app import COMMAND_LIMIT_BYTES, WorkspaceTasks, WorkspaceTasksConfig
-from resources_servers.workspace_tasks.settings import SandboxConfig
 from tests.environment_servers.wiring import ScriptedModel, World, build, turn
 
 PASSES_IF_DONE = "#!/bin/sh\n[ -e done.txt ] || exit 1\n"

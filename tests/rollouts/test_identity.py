@@ -3,6 +3,7 @@
 import copy
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,8 @@ ALLOWED = [
 
 @pytest.mark.parametrize(("change", "expected"), [case[1:] for case in ALLOWED], ids=[case[0] for case in ALLOWED])
 def test_a_run_may_be_continued_after(change, expected):
-    config, tasks = copy.deepcopy(CONFIG), copy.deepcopy(TASKS)
+    config: Any = copy.deepcopy(CONFIG)
+    tasks = copy.deepcopy(TASKS)
     change(config, tasks)
     assert compare(identify(CONFIG), identify(config)) == []
     assert digest(identify(CONFIG)) == digest(identify(config))

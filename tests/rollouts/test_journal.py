@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -334,7 +335,7 @@ def test_a_file_cut_at_any_byte_has_all_rows_but_the_torn_one(tmp_path_factory, 
 
 
 def best(rows):
-    found = {}
+    found: dict[Any, Any] = {}
     for item in rows:
         key = (item["taskset"], item["task_id"], item["attempt"])
         if key not in found or found[key][0] < item["try"]:

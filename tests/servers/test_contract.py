@@ -82,6 +82,16 @@ def test_flat_fields_of_a_task_are_folded(given: dict[str, Any], task_data: dict
             {"responses_create_params": PARAMS, "task_data": {"a": 1}, "a": 2},
             "`a` stands both in task_input and in task_data, with different values",
         ),
+        (
+            TaskInput,
+            {"responses_create_params": PARAMS, "response": {}},
+            "a field of a task cannot be named `response`: rename it",
+        ),
+        (
+            TaskInput,
+            {"responses_create_params": PARAMS, "task_data": {"responses_create_params": 1}},
+            "a field of a task cannot be named `responses_create_params`: rename it",
+        ),
         (VerifyResponse, {"reward": float("nan")}, "finite"),
         (EpisodeId, {"rollout_id": "../x"}, "pattern"),
         (EpisodeId, {"rollout_id": "x", "attempt": -1}, "greater than or equal to 0"),

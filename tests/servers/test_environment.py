@@ -10,7 +10,7 @@ import pytest
 
 from gym.failures import EpisodeFailure, Stage
 from gym.servers.base import Call, ServerContext, ServerError
-from gym.servers.contract import RunRequest, RunResponse, VerifyResponse
+from gym.servers.contract import EXTRAS_HEADER, RunRequest, RunResponse, VerifyResponse
 from gym.servers.environment import EnvironmentServer, EnvironmentServerConfig, Episode, kind_of
 from tests.servers.parts import context
 
@@ -52,7 +52,7 @@ async def run(server: Played) -> RunResponse:
         "task_input": {"responses_create_params": {"input": "go"}},
     }
     request = RunRequest.model_validate({"episode_id": {"rollout_id": "r1"}, "task": task})
-    return await server.run(request, Call())
+    return await server.run(request, Call({EXTRAS_HEADER: "1"}))
 
 
 async def for_ever() -> VerifyResponse:
@@ -92,6 +92,26 @@ async def test_a_failing_cleanup_does_not_stop_the_others(early: bool, caplog: p
         assert (outcome.failure.failure_kind, outcome.failure.stage) == ("cleanup_failed", "cleanup")
     else:
         assert outcome.result is not None
+
+
+@pytest.mark.parametrize(("failures", "left"), [(0, None), (1, None), (2, ["sticky: ValueError: it sticks"])])
+async def test_a_cleanup_may_be_tried_again_and_what_is_left_is_recorded(failures: int, left: list[str] | None) -> None:
+    tried = 0
+
+    async def action() -> None:
+        nonlocal tried
+        tried += 1
+        if tried <= failures:
+            raise ValueError("it sticks")
+
+    async def protocol(server: Played, episode: Episode) -> VerifyResponse:
+        episode.cleanup("sticky", action, tries=2)
+        return VerifyResponse(reward=1)
+
+    outcome = await run(playing(protocol))
+    assert outcome.result is not None
+    assert (outcome.result.model_extra or {}).get("cleanup_failures") == left
+    assert tried == min(failures + 1, 2)
 
 
 async def test_each_cleanup_has_its_own_bound(caplog: pytest.LogCaptureFixture) -> None:
@@ -182,7 +202,9 @@ async def test_every_error_is_a_failure_with_a_stage(error: Exception, kind: str
         (404, "seed", "configuration"),
         (422, "seed", "configuration"),
         (422, "agent", "internal"),
-        (409, "agent", "internal"),
+        (409, "agent", "session_lost"),
+        (409, "verification", "session_lost"),
+        (409, "seed", "internal"),
         (500, "seed", "internal"),
         (500, "agent", "agent_error"),
         (500, "verification", "verifier_crashed"),

@@ -11,7 +11,8 @@ def test_a_key_names_its_session_and_opens_what_it_says() -> None:
     ring = KeyRing()
     key = ring.read(ring.issue(MINE, ["policy_model"]))
     assert key is not None
-    assert (key.identity, key.instances) == (MINE, {"policy_model"})
+    assert key.identity == MINE
+    assert key.instances == {"policy_model"}
 
 
 def test_processes_of_one_run_read_each_others_keys() -> None:

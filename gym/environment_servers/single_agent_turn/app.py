@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from gym.servers import deadline
 from gym.servers.base import ServerContext, ServerError
 from gym.servers.client import Answer
 from gym.servers.contract import (
+    EXTRAS_HEADER,
     ROLLOUT_HEADER,
     AgentCloseRequest,
     AgentCloseResponse,
@@ -31,9 +33,10 @@ from gym.servers.contract import (
     VerifyRequest,
     VerifyResponse,
 )
-from gym.servers.environment import Cleanup, EnvironmentServer, EnvironmentServerConfig, Episode
+from gym.servers.environment import Cleanup, EnvironmentServer, EnvironmentServerConfig, Episode, graded
 from gym.servers.keys import Identity
 from gym.servers.resources import NoArguments, ToolList
+from gym.servers.rollout_path import with_rollout
 
 
 class SingleAgentTurnConfig(EnvironmentServerConfig):
@@ -48,6 +51,20 @@ class SingleAgentTurnConfig(EnvironmentServerConfig):
     )
 
 
+@dataclass
+class AgentTurn:
+    """The agent session of an episode.
+
+    Attributes:
+        cookies: Its session cookie, once it is open.
+        closed: What its close answered.
+    """
+
+    closing: Cleanup
+    cookies: dict[str, str] = field(default_factory=dict)
+    closed: AgentCloseResponse | None = None
+
+
 class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
     """Seeds Resources, runs the agent once, closes it, verifies, and closes Resources."""
 
@@ -60,16 +77,17 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
     async def run_episode(self, episode: Episode) -> VerifyResponse:
         """The lifecycle of design section 6."""
         task = episode.request.task
-        headers = {ROLLOUT_HEADER: episode.request.episode_id.key}
+        rollout = episode.request.episode_id.key
+        headers = {ROLLOUT_HEADER: rollout, EXTRAS_HEADER: "1"}
         async with episode.step("seed", "seed_resources"):
             resources = await self._seed_resources(episode, headers)
         async with episode.step("seed", "seed_agent"):
-            agent, agent_id, close_agent = await self._seed_agent(episode, resources, headers)
+            agent = await self._seed_agent(episode, resources, headers)
         async with episode.step("agent"):
             request = await self._with_tools(task.task_input.responses_create_params)
             activation = await self.context.client.post(
                 self.config.agent_server,
-                "/v1/responses",
+                with_rollout("/v1/responses", rollout),
                 request,
                 ResponsesResponse,
                 cookies=agent.cookies,
@@ -77,15 +95,15 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             )
             episode.partial_response = activation.body
         async with episode.step("cleanup", "close_agent"):
-            await episode.clean(close_agent)
-        closed: AgentCloseResponse = agent_id["closed"]
+            await episode.clean(agent.closing)
+        closed = agent.closed
+        assert closed is not None
         if closed.cleanup_confirmed is False:
-            raise EpisodeFailure(
-                "cleanup_failed", "the agent could not confirm that its processes ended", stage="agent"
-            )
+            message = f"{self.config.agent_server.name} could not confirm that all its processes have ended"
+            raise EpisodeFailure("termination_unconfirmed", message, stage="agent")
         async with episode.step("verification"):
-            cookies = {**resources.cookies, **(closed.resources_cookies or {})}
-            verdict = await self._verify(episode, activation.body, cookies, headers)
+            resources.cookies.update(closed.resources_cookies or {})
+            verdict = await self._verify(episode, activation.body, resources.cookies, headers)
         if closed.agent_observations is not None:
             verdict = verdict.model_copy(update={"ng_agent_observations": closed.agent_observations})
         return verdict
@@ -94,20 +112,15 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         server = self.config.resources_server
         session_id = f"resources-session-{uuid.uuid4().hex}"
         closing = CloseSessionRequest(resources_session_id=session_id, episode_id=episode.request.episode_id)
+        cookies: dict[str, str] = {}
 
         async def close() -> None:
             self.context.keys.revoke(session_id)
-            for last in (False, True):
-                try:
-                    await self.context.client.post(
-                        server, "/close_session", closing, CloseSessionResponse, headers=headers
-                    )
-                    return
-                except (EpisodeFailure, ServerError):
-                    if last:
-                        raise
+            await self.context.client.post(
+                server, "/close_session", closing, CloseSessionResponse, cookies=cookies, headers=headers
+            )
 
-        episode.cleanup(f"close {server.name}", close)
+        episode.cleanup(f"close {server.name}", close, tries=2)
         task = episode.request.task
         answer = await self.context.client.post(
             server,
@@ -123,23 +136,28 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         )
         if not answer.cookies or answer.body.resources_session_id != session_id:
             raise EpisodeFailure("malformed_answer", f"{server.name} did not establish the session that was asked for")
-        return answer
+        cookies.update(answer.cookies)
+        return Answer(answer.body, cookies)
 
     async def _seed_agent(
         self, episode: Episode, resources: Answer[SeedSessionResponse], headers: dict[str, str]
-    ) -> tuple[Answer[AgentSessionResponse], dict[str, Any], Cleanup]:
+    ) -> AgentTurn:
         server = self.config.agent_server
         session_id = f"agent-session-{uuid.uuid4().hex}"
-        receipt: dict[str, Any] = {}
         closing = AgentCloseRequest(agent_session_id=session_id, episode_id=episode.request.episode_id)
 
         async def close() -> None:
-            answer = await self.context.client.post(
-                server, "/v1/agent_sessions/close", closing, AgentCloseResponse, headers=headers
+            closed = await self.context.client.post(
+                server,
+                "/v1/agent_sessions/close",
+                closing,
+                AgentCloseResponse,
+                cookies=agent.cookies,
+                headers=headers,
             )
-            receipt["closed"] = answer.body
+            agent.closed = closed.body
 
-        entry = episode.cleanup(f"close {server.name}", close)
+        agent = AgentTurn(episode.cleanup(f"close {server.name}", close))
         answer = await self.context.client.post(
             server,
             "/v1/agent_sessions",
@@ -153,7 +171,8 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             AgentSessionResponse,
             headers=headers,
         )
-        return answer, receipt, entry
+        agent.cookies = answer.cookies
+        return agent
 
     def _grants(self, episode: Episode, resources: Answer[SeedSessionResponse]) -> list[Grant]:
         name = self.config.resources_server.name
@@ -199,14 +218,14 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
     ) -> VerifyResponse:
         task = episode.request.task.task_input
         server = self.config.resources_server
-        body = VerifyRequest.model_construct(
-            responses_create_params=task.responses_create_params, response=response, **task.task_data
-        )
+        sent = {**task.task_data, "responses_create_params": task.responses_create_params, "response": response}
+        body = VerifyRequest.model_validate(sent)
         answer = await self.context.client.post(
             server, "/verify", body, VerifyResponse, cookies=cookies, headers=headers
         )
-        verdict = answer.body
-        if verdict.failure_kind is not None or verdict.reward is None:
-            reason = verdict.failure_reason or verdict.failure_kind or "the verifier gave no reward"
-            raise EpisodeFailure("verifier_crashed", f"{server.name}: {reason}", stage="verification")
+        verdict = graded(answer.body, server.name)
+        more = verdict.model_extra or {}
+        if "responses_create_params" in more:  # a server of NeMo Gym: its answer repeats what it was sent
+            repeated = {"responses_create_params", *(name for name in more if task.task_data.get(name) == more[name])}
+            verdict = VerifyResponse.model_validate(verdict.model_dump(exclude_unset=True, exclude=repeated))
         return verdict.model_copy(update={"response": response})
