@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NoReturn, TypeVar
 
+from pydantic import ValidationError
+
 from gym.apis.responses import Item, ResponsesRequest, texts_of
-from gym.servers.base import ServerError
+from gym.servers.base import ServerError, describe
 
 ConvertedT = TypeVar("ConvertedT")
 
@@ -22,23 +24,37 @@ def _always(_: Any) -> bool:
     return True
 
 
+def _never(_: Any) -> bool:
+    return False
+
+
 def _one_of(*values: Any) -> Callable[[Any], bool]:
     return lambda value: value in values
 
 
 DROPPED: dict[str, Callable[[Any], bool]] = {
     "background": _one_of(False),
+    "cache_control": _always,
     "client_metadata": _always,
+    "context_management": _always,
+    "diagnostics": _always,
+    "frequency_penalty": _one_of(0),
     "include": lambda value: "message.output_text.logprobs" not in str(value),
+    "logit_bias": _one_of({}),
+    "logprobs": _one_of(False),
     "metadata": _always,
+    "modalities": _one_of(["text"]),
+    "n": _one_of(1),
+    "presence_penalty": _one_of(0),
     "prompt_cache_key": _always,
     "prompt_cache_retention": _always,
     "reasoning.generate_summary": _always,
     "reasoning.summary": _always,
     "safety_identifier": _always,
-    "service_tier": _one_of("auto", "default"),
+    "service_tier": _one_of("auto", "default", "standard_only"),
+    "speed": _one_of("standard"),
+    "stop": _one_of([], ""),
     "store": _always,
-    "stream": _one_of(False),
     "stream_options": _always,
     "top_logprobs": _one_of(0),
     "truncation": _one_of("disabled"),
@@ -46,8 +62,20 @@ DROPPED: dict[str, Callable[[Any], bool]] = {
 }
 """Fields that are dropped on purpose, each with the values for which that changes nothing in the answer.
 
-Of items, only what the other API has a place for is carried; ids, `status`, token ids and the like are bookkeeping.
+`context_management` asks the provider to shorten the history; without it the whole history is sent. Of items, only what
+the other API has a place for is carried; ids, `status`, token ids, cache marks and the like are bookkeeping.
 """
+
+DROPPED_OF_TOOLS: dict[str, Callable[[Any], bool]] = {
+    "allowed_callers": _one_of(["direct"]),
+    "async": _one_of(False),
+    "cache_control": _always,
+    "defer_loading": _always,
+    "eager_input_streaming": _always,
+    "input_examples": _always,
+    "output_schema": _always,
+}
+"""The same for the fields of a tool. A deferred tool is offered at once, like any other."""
 
 ROLES = {"function_call": "assistant", "reasoning": "assistant", "function_call_output": "tool"}
 """The item types beside `message` that can be carried, and the role whose turn they belong to."""
@@ -66,6 +94,23 @@ class FunctionTool:
     description: str | None
     parameters: dict[str, Any]
     strict: bool | None
+
+
+def neutral(fields: Mapping[str, Any]) -> ResponsesRequest:
+    """A request of the fields that are set.
+
+    Raises:
+        ServerError: 400 for values that do not fit.
+    """
+    try:
+        return ResponsesRequest.model_validate({name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        raise ServerError(400, describe(error)) from error
+
+
+def is_dropped(name: str, value: Any) -> bool:
+    """Whether a field of that value is on the list of what is dropped on purpose."""
+    return DROPPED.get(name, _never)(value)
 
 
 def cannot(what: str, api: str) -> ServerError:
@@ -94,14 +139,14 @@ def carried(request: ResponsesRequest, api: str, known: Collection[str]) -> dict
     for name, value in _flat(request).items():
         if name in known:
             found[name] = value
-        elif not DROPPED.get(name, lambda _: False)(value):
+        elif not is_dropped(name, value):
             shown = f"`{name}: {value}`" if isinstance(value, str | int | float) else f"`{name}`"
             raise cannot(shown, api)
     return found
 
 
 def _flat(request: ResponsesRequest) -> dict[str, Any]:
-    fields = {"stream": request.stream, **(request.model_extra or {})}
+    fields = dict(request.model_extra or {})
     for group in ("reasoning", "text"):
         nested = fields.pop(group, None) or {}
         if not isinstance(nested, Mapping):
@@ -123,7 +168,8 @@ def _function_tool(tool: Mapping[str, Any], where: str, api: str) -> FunctionToo
     if tool.get("type") != "function":
         raise cannot(f"a tool of type `{tool.get('type')}` ({where})", api)
     for key, value in tool.items():
-        if key not in ("type", "name", "description", "parameters", "strict") and value is not None:
+        known = key in ("type", "name", "description", "parameters", "strict") or value is None
+        if not known and not DROPPED_OF_TOOLS.get(key, _never)(value):
             raise cannot(f"`{where}.{key}`", api)
     parameters = tool.get("parameters") or {"type": "object", "properties": {}}
     return FunctionTool(required(tool, "name", where), tool.get("description"), parameters, tool.get("strict"))
@@ -226,6 +272,14 @@ def text_content(item: Item, where: str, api: str) -> str:
     """The text of a message that must be only text."""
     table = SPOKEN_PARTS if item.get("role") == "assistant" else TEXT_PARTS
     return "".join(parts(item.get("content") or "", table, f"{where}.content", api))
+
+
+def spoken_text(item: Item, key: str) -> str:
+    """What a message says under `key`: `text`, or `refusal`."""
+    content = item.get("content") or ""
+    if isinstance(content, str):
+        return content if key == "text" else ""
+    return "".join(str(part[key]) for part in content if part.get(key) is not None)
 
 
 def reasoning_text(item: Item) -> str:

@@ -18,6 +18,11 @@ Item = dict[str, Any]
 """One Responses item: a message, reasoning, function_call, function_call_output, ..."""
 
 
+def new_id(prefix: str) -> str:
+    """A new id, such as `resp_3f2a...`."""
+    return f"{prefix}_{uuid.uuid4().hex}"
+
+
 class Usage(BaseModel):
     """Tokens of one response, or of a whole rollout. Counts are tokens; absent details are unknown, not 0."""
 
@@ -80,9 +85,9 @@ class ResponsesResponse(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    id: str = Field(default_factory=lambda: f"resp_{uuid.uuid4().hex}")
+    id: str = Field(default_factory=lambda: new_id("resp"))
     object: Literal["response"] = "response"
-    created_at: float = Field(default_factory=time.time)
+    created_at: float = Field(default_factory=lambda: float(int(time.time())), description="Unix time, whole seconds.")
     model: str = ""
     status: str = "completed"
     output: list[Item] = Field(default_factory=list)
@@ -122,13 +127,12 @@ def refusal(text: str) -> Item:
 
 
 def _assistant_message(part: dict[str, Any]) -> Item:
-    message_id = f"msg_{uuid.uuid4().hex}"
-    return {"type": "message", "id": message_id, "role": "assistant", "status": "completed", "content": [part]}
+    return {"type": "message", "id": new_id("msg"), "role": "assistant", "status": "completed", "content": [part]}
 
 
 def reasoning(text: str, encrypted_content: str | None = None) -> Item:
     """A reasoning item; `encrypted_content` is what the provider wants back unchanged."""
-    item: Item = {"type": "reasoning", "id": f"rs_{uuid.uuid4().hex}", "summary": []}
+    item: Item = {"type": "reasoning", "id": new_id("rs"), "summary": []}
     if text:
         item["content"] = [{"type": "reasoning_text", "text": text}]
     return item if encrypted_content is None else {**item, "encrypted_content": encrypted_content}

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import logging
+import re
 from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from gym.apis.clients.api import ClientApi
+from gym.apis.errors import ProviderFailure
+from gym.apis.events import Event
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.apis.upstreams.api import UpstreamApi, decoded
 from gym.responses_api_models.upstream import Endpoint, Patience, Upstream
 from gym.servers.base import OPERATIONAL, Call, ServerContext
-from gym.servers.model import ModelServer, ModelServerConfig
+from gym.servers.model import MESSAGES, Body, ModelServer, ModelServerConfig
 
 SECRET: dict[str, Any] = {"secret": True, "operational": True}
 """Marks a setting whose value is never shown or saved."""
+
+PATHS = {"chat": "/chat/completions", "responses": "/responses"}
+"""Where the OpenAI APIs are, behind `/v1`."""
+
+LONGEST_MARK = 64
+"""Bytes that are kept of a piece, so that the end of an answer is seen where it is cut in two."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +55,8 @@ class ProviderModelConfig(ModelServerConfig):
         None, ge=1, description="Limit of an answer in tokens, reasoning included; used where a request sets none."
     )
     extra_body: dict[str, Any] = Field(
-        default_factory=dict, description="Fields that are added to every request as they are; they win over others."
+        default_factory=dict,
+        description="Fields that are added to every request as they are. They win over others; null removes one.",
     )
     max_attempts: int = Field(
         3, ge=1, description="Attempts for each request, the first one included.", json_schema_extra=OPERATIONAL
@@ -65,12 +79,17 @@ ProviderConfigT = TypeVar("ProviderConfigT", bound=ProviderModelConfig)
 
 
 class ProviderModel(ModelServer[ProviderConfigT]):
-    """A policy at a provider. Subclasses say where it is, and convert to and from its API."""
+    """A policy at a provider. Subclasses say where it is, and which API it speaks.
+
+    A client of that same API is passed through: its request goes on as it is but for the model's name, the settings
+    that it leaves open and the key, and the answer comes back byte for byte. For other clients both are converted.
+    """
 
     def __init__(self, config: ProviderConfigT, context: ServerContext) -> None:
         super().__init__(config, context)
         patience = Patience(config.max_attempts, config.retry_backoff_seconds, config.request_timeout_seconds)
         self.upstream = Upstream(self.endpoint(), patience, config.max_concurrent_requests)
+        self.api = self.upstream_api()
 
     async def start(self) -> None:
         """Says where the policy is."""
@@ -80,15 +99,54 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         """Closes the connections to the provider."""
         await self.upstream.aclose()
 
-    async def respond(self, request: ResponsesRequest, call: Call) -> ResponsesResponse:  # noqa: ARG002
+    async def respond(self, request: ResponsesRequest, call: Call) -> ResponsesResponse:
         """The provider's answer.
 
         Raises:
             ServerError: 400 for what the provider's API has no place for.
-            EpisodeFailure: The provider failed or refused.
+            ProviderFailure: The provider failed or refused.
         """
-        body = self.encode(self._with_settings(request)) | self.config.extra_body
-        return self.decode(await self.upstream.post(body))
+        with self._clean():
+            body, decoder = self.api.ask(self._with_settings(request), stream=False)
+            answer = await self.upstream.post(self._finished(body), headers=self.forwarded(call))
+            return decoder.whole(answer.body)
+
+    async def events(self, request: ResponsesRequest, call: Call) -> AsyncIterator[list[Event]]:
+        """The provider's answer as it comes. Raises as `respond`."""
+        body, decoder = self.api.ask(self._with_settings(request), stream=True)
+        with self._clean():
+            async with aclosing(self.upstream.stream(self._finished(body), headers=self.forwarded(call))) as pieces:
+                async for due in decoded(pieces, decoder):
+                    yield due
+
+    async def answered(self, api: ClientApi, body: Body, call: Call) -> bytes:
+        """The answer for a client: the provider's bytes where both speak one API."""
+        if api.name != self.api.name:
+            return await super().answered(api, body, call)
+        answer = await self.upstream.post(self._finished(self._native(body)), headers=self.forwarded(call))
+        return answer.content
+
+    async def streamed(self, api: ClientApi, body: Body, call: Call) -> AsyncGenerator[bytes, None]:
+        """The stream for a client: the provider's bytes where both speak one API."""
+        if api.name == self.api.name:
+            sent = self._finished(self._native(body))
+            pieces = whole_stream(self.upstream.stream(sent, headers=self.forwarded(call)), api.complete)
+        else:
+            pieces = super().streamed(api, body, call)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+
+    async def counted(self, body: Body, call: Call) -> Body:
+        """The provider's own count where it speaks the Messages API; else an estimate."""
+        if self.api.name != MESSAGES.name:
+            return await super().counted(body, call)
+        sent = {**body, "model": self.model}
+        return (await self.upstream.post(sent, path="/count_tokens", headers=self.forwarded(call))).body
+
+    def forwarded(self, call: Call) -> Mapping[str, str]:  # noqa: ARG002
+        """Headers of a client that go on to the provider."""
+        return {}
 
     def _with_settings(self, request: ResponsesRequest) -> ResponsesRequest:
         """The request to the configured model, with the settings that it leaves open."""
@@ -96,22 +154,53 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         unset = {name: getattr(self.config, name) for name in names if getattr(request, name) is None}
         return request.model_copy(update={"model": self.model, **unset})
 
-    @property
-    @abstractmethod
-    def model(self) -> str:
-        """The model's name at the provider; a request's own `model` is not used."""
+    def _native(self, body: Body) -> Body:
+        """The same for a body in the provider's own API."""
+        limits = [body[name] for name in self.api.limit_fields if body.get(name) is not None]
+        limit = limits[0] if limits else self.config.max_output_tokens
+        settings = {"temperature": self.config.temperature, "top_p": self.config.top_p, self.api.limit_fields[0]: limit}
+        kept = {name: value for name, value in body.items() if name not in self.api.limit_fields[1:]}
+        open_ = {name: value for name, value in settings.items() if value is not None and kept.get(name) is None}
+        return self.api.native({**kept, "model": self.model, **open_})
+
+    def _finished(self, body: Body) -> Body:
+        """The body with what is always added; a field that `extra_body` sets to null is left out."""
+        extra = self.config.extra_body
+        kept = {name: value for name, value in (body | self.further_fields()).items() if name not in extra}
+        return kept | {name: value for name, value in extra.items() if value is not None}
+
+    def further_fields(self) -> Body:
+        """Fields that every request to this provider has."""
+        return {}
+
+    @contextmanager
+    def _clean(self) -> Iterator[None]:
+        """Failures that an answer itself tells are cleaned of secrets, as all others are."""
+        try:
+            yield
+        except ProviderFailure as failure:
+            raise failure.scrubbed(self.upstream.endpoint.scrub) from failure
 
     @abstractmethod
     def endpoint(self) -> Endpoint:
         """Where requests go."""
 
     @abstractmethod
-    def encode(self, request: ResponsesRequest) -> dict[str, Any]:
-        """The request in the provider's API."""
+    def upstream_api(self) -> UpstreamApi:
+        """The API that the provider speaks."""
 
-    @abstractmethod
-    def decode(self, answer: dict[str, Any]) -> ResponsesResponse:
-        """The provider's answer as a response."""
+
+async def whole_stream(pieces: AsyncGenerator[bytes, None], complete: re.Pattern[bytes]) -> AsyncGenerator[bytes, None]:
+    """The pieces as they are; a stream that ends before its answer does is a failure, and no short answer."""
+    tail, seen = b"", False
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if not seen:
+                seen = complete.search(tail + piece) is not None
+                tail = piece[-LONGEST_MARK:]
+            yield piece
+    if not seen:
+        raise ProviderFailure("provider_error", "the stream ended before the answer did")
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Posts JSON to a model provider: the one retry layer, and what each failure is called.
 
 An answer is retried where a later try can help (408, 425, 429, 5xx, no answer), with exponential backoff, jitter and
-the provider's own `Retry-After`; everything else fails at once, with the provider's status and text.
+the provider's own `Retry-After`; everything else fails at once, with the provider's status and text. A stream is
+retried only until it has begun.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ import email.utils
 import json
 import logging
 import random
-import re
 import time
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gym.failures import EpisodeFailure
+from gym.apis.errors import ProviderFailure, provider_failure, status_within
+from gym.servers import deadline
 from gym.servers.client import new_http_client
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ LONGEST_TEXT = 500
 SHORTEST_SECRET = 8
 """Shorter header values are words such as `EMPTY` or `true`, not secrets."""
 
+ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +63,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long and how often to try. Times are seconds; `timeout_seconds` bounds one attempt."""
+    """How long and how often to try. Times are seconds.
+
+    Attributes:
+        timeout_seconds: Bounds one attempt; of a stream, each silence.
+    """
 
     max_attempts: int = 3
     backoff_seconds: float = 0.5
@@ -72,13 +85,12 @@ class Patience:
         return min(self.backoff_seconds * 2.0 ** (attempt - 1), LONGEST_WAIT_SECONDS) * random.uniform(0.5, 1.5)
 
 
-class _Failed(Exception):
-    def __init__(self, kind: str, text: str, *, retry: bool, asked_wait: float | None = None) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.text = text
-        self.retry = retry
-        self.asked_wait = asked_wait
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A JSON answer, also as the bytes in which it came."""
+
+    content: bytes
+    body: dict[str, Any]
 
 
 class Upstream:
@@ -98,85 +110,151 @@ class Upstream:
             await self._http.aclose()
             self._http = None
 
-    async def post(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def post(
+        self, body: Mapping[str, Any], *, path: str = "", headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """The provider's answer to `body`.
 
+        Args:
+            body: What is sent, as JSON.
+            path: Appended to the endpoint's URL.
+            headers: Headers of this request alone.
+
         Raises:
-            EpisodeFailure: `provider_unreachable`, `provider_rate_limited`, `provider_refused`, `provider_error`,
-                `context_length_exceeded` or
-                `malformed_answer`; the message has the provider's own status and text, and no secret.
+            ProviderFailure: `provider_unreachable`, `provider_rate_limited`, `provider_refused`, `provider_error`,
+                `context_length_exceeded` or `malformed_answer`; the message has the provider's own status and text,
+                and no secret.
         """
         payload = json.dumps(body).encode()
-        attempt = 1
+
+        async def attempt() -> Answer:
+            async with self._slots, self._bounded():
+                response = await self._send(payload, path, headers or {})
+                async with aclosing(response):
+                    await response.aread()
+            return self._checked(response)
+
+        return await self._patiently(attempt)
+
+    async def stream(
+        self, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of the provider's stream, as they come. Closing the generator ends the call.
+
+        Raises:
+            ProviderFailure: As `post`; also when the stream breaks off, or falls silent for too long.
+        """
+        payload = json.dumps(body).encode()
+        sent = {"accept-encoding": "identity", **(headers or {})}
+        async with AsyncExitStack() as held:
+
+            async def attempt() -> httpx.Response:
+                async with AsyncExitStack() as own:
+                    await own.enter_async_context(self._slots)
+                    async with self._bounded():
+                        response = await self._send(payload, "", sent, longest_silence=self._limit())
+                        own.push_async_callback(response.aclose)
+                        if not response.is_success or "event-stream" not in response.headers.get("content-type", ""):
+                            await response.aread()
+                            self._checked(response)
+                            raise self._malformed(response, "was asked for a stream and answered with JSON")
+                    held.push_async_callback(own.pop_all().aclose)
+                return response
+
+            response = await self._patiently(attempt)
+            with self._named(self._limit()):
+                async for piece in response.aiter_bytes():
+                    yield piece
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        number = 1
         while True:
             try:
-                async with self._slots:
-                    return await self._attempt(payload)
-            except _Failed as failed:
-                if not failed.retry or attempt == self.patience.max_attempts:
-                    tries = f" ({attempt} attempts)" if attempt > 1 else ""
-                    raise EpisodeFailure(failed.kind, failed.text + tries) from failed
-                wait = self.patience.wait_seconds(attempt, failed.asked_wait)
-                log.info("%s; trying again in %.1f s", failed.text, wait)
+                return await attempt()
+            except ProviderFailure as failure:
+                wait, why_not = self._wait(failure, number)
+                if wait is None:
+                    tries = f" ({number} attempts)" if number > 1 else ""
+                    raise failure.told(failure.message + why_not + tries) from failure.__cause__
+                log.info("%s; trying again in %.1f s", failure.message, wait)
             await asyncio.sleep(wait)
-            attempt += 1
+            number += 1
 
-    async def _attempt(self, payload: bytes) -> dict[str, Any]:
-        response = await self._send(payload)
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
-        status = response.status_code if not response.is_success else _status_within(answer)
-        if status is not None:
-            raise self._refusal(status, response, answer)
-        if not isinstance(answer, dict):
-            text = self.endpoint.scrub(response.text) or "an empty body"
-            raise _Failed("malformed_answer", f"{self.endpoint.url} answered no JSON object: {text}", retry=False)
-        return answer
+    def _wait(self, failure: ProviderFailure, attempt: int) -> tuple[float | None, str]:
+        """Seconds until the next attempt; or None, and why there is none where that is not plain."""
+        if failure.terminal or attempt == self.patience.max_attempts:
+            return None, ""
+        asked = retry_after_seconds(failure.retry_after)
+        if asked is not None and asked > LONGEST_WAIT_SECONDS:
+            return None, f" (it asks to wait {asked:.0f} s)"
+        wait, left = self.patience.wait_seconds(attempt, asked), deadline.remaining()
+        if left is not None and wait >= left:
+            return None, f" (no time for another attempt: the episode ends in {left:.0f} s)"
+        return wait, ""
 
-    async def _send(self, payload: bytes) -> httpx.Response:
+    def _limit(self) -> float:
+        """Seconds that the provider may take, now."""
+        return deadline.bounded(self.patience.timeout_seconds) or 0.0
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """Bounds a wait for the provider."""
+        with self._named(limit := self._limit()):
+            async with asyncio.timeout(limit):
+                yield
+
+    @contextmanager
+    def _named(self, limit: float) -> Iterator[None]:
+        """Gives what goes wrong in a wait for the provider its name."""
         import aiohttp
+        import httpx
+
+        url = self.endpoint.url
+        try:
+            yield
+        except (TimeoutError, httpx.ReadTimeout) as error:
+            text = f"no answer from {url} within {limit:g} s"
+            raise ProviderFailure("provider_unreachable", text, status=504) from error
+        except (httpx.RequestError, aiohttp.ClientError) as error:
+            # The transport calls most of them a timeout, so only their text tells what happened.
+            text = self.endpoint.scrub(f"no answer from {url}: {str(error) or type(error).__name__}")
+            raise ProviderFailure("provider_unreachable", text) from error
+
+    async def _send(
+        self, payload: bytes, path: str, more: Mapping[str, str], longest_silence: float | None = None
+    ) -> httpx.Response:
         import httpx
 
         if self._http is None:
             self._http = new_http_client()
-        url, limit = self.endpoint.url, self.patience.timeout_seconds
-        headers = {"content-type": "application/json", **self.endpoint.headers, **self.endpoint.secret_headers}
-        timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
+        headers = {"content-type": "application/json", **self.endpoint.headers, **self.endpoint.secret_headers, **more}
+        timeout = httpx.Timeout(None, connect=CONNECT_SECONDS, read=longest_silence)
+        url = self.endpoint.url + path
+        request = self._http.build_request("POST", url, content=payload, headers=headers, timeout=timeout)
+        return await self._http.send(request, stream=True)
+
+    def _checked(self, response: httpx.Response) -> Answer:
+        """A response that was read as an answer, or the failure that it is."""
         try:
-            async with asyncio.timeout(limit):
-                return await self._http.post(url, content=payload, headers=headers, timeout=timeout)
-        except TimeoutError as error:
-            raise _Failed("provider_unreachable", f"no answer from {url} within {limit:g} s", retry=True) from error
-        except (httpx.RequestError, aiohttp.ClientError) as error:
-            # The transport calls most of them a timeout, so only their text tells what happened.
-            text = self.endpoint.scrub(f"no answer from {url}: {str(error) or type(error).__name__}")
-            raise _Failed("provider_unreachable", text, retry=True) from error
+            answer = response.json()
+        except ValueError:
+            answer = None
+        status = response.status_code if not response.is_success else status_within(answer)
+        if status is not None:
+            raise self._refusal(status, response, answer)
+        if not isinstance(answer, dict):
+            raise self._malformed(response, "answered no JSON object")
+        return Answer(response.content, answer)
 
-    def _refusal(self, status: int, response: httpx.Response, answer: Any) -> _Failed:
-        text = self.endpoint.scrub(_message_of(answer) or response.text or response.reason_phrase)
-        exhausted = _code_of(answer) == "insufficient_quota"
-        kind = "provider_refused" if exhausted else kind_of(status)
-        if status in (400, 413, 422) and CONTEXT_LENGTH.search(f"{_code_of(answer)} {text}"):
-            kind = "context_length_exceeded"
-        retry = not exhausted and (status in (408, 425, 429) or status >= 500)
-        said = f"{self.endpoint.url} answered {status}: {text}"
-        asked_wait = retry_after_seconds(response.headers.get("retry-after"))
-        if asked_wait is not None and asked_wait > LONGEST_WAIT_SECONDS:
-            return _Failed(kind, f"{said} (it asks to wait {asked_wait:.0f} s)", retry=False)
-        return _Failed(kind, said, retry=retry, asked_wait=asked_wait)
+    def _malformed(self, response: httpx.Response, what: str) -> ProviderFailure:
+        text = self.endpoint.scrub(response.text) or "an empty body"
+        return ProviderFailure("malformed_answer", f"{self.endpoint.url} {what}: {text}")
 
-
-CONTEXT_LENGTH = re.compile(r"context.?(length|window|size)|maximum context|prompt is too long|too many tokens", re.I)
-"""How engines say that a conversation no longer fits: there is no common code."""
-
-
-def kind_of(status: int) -> str:
-    """The failure kind of an HTTP status."""
-    if status == 429:
-        return "provider_rate_limited"
-    return "provider_error" if status >= 500 or status in (408, 425) else "provider_refused"
+    def _refusal(self, status: int, response: httpx.Response, answer: Any) -> ProviderFailure:
+        failure = provider_failure(status, answer, response.text or response.reason_phrase)
+        failure = failure.scrubbed(self.endpoint.scrub)
+        failure.retry_after = response.headers.get("retry-after")
+        return failure.told(f"{self.endpoint.url} answered {status}: {failure.text}")
 
 
 def retry_after_seconds(header: str | None) -> float | None:
@@ -191,24 +269,3 @@ def retry_after_seconds(header: str | None) -> float | None:
         return max(email.utils.parsedate_to_datetime(header).timestamp() - time.time(), 0)
     except ValueError:
         return None
-
-
-def _status_within(answer: Any) -> int | None:
-    """The status of an error that came with status 200, as gateways send it when their own upstream fails."""
-    error = answer.get("error") if isinstance(answer, dict) else None
-    code = error.get("code") if isinstance(error, dict) else None
-    return code if isinstance(code, int) and 400 <= code <= 599 else None
-
-
-def _message_of(answer: Any) -> str:
-    """The text of an error body: `error.message`, `error`, `message` or `detail`; empty for any other shape."""
-    if not isinstance(answer, dict):
-        return ""
-    found = answer.get("error") or answer.get("message") or answer.get("detail") or ""
-    found = found.get("message", found) if isinstance(found, dict) else found
-    return found if isinstance(found, str) else json.dumps(found)
-
-
-def _code_of(answer: Any) -> Any:
-    error = answer.get("error") if isinstance(answer, dict) else None
-    return error.get("code") if isinstance(error, dict) else None

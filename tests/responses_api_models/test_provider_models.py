@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gym.apis.responses import ResponsesRequest, ResponsesResponse, function_call, function_call_output, message
+from gym.apis.responses import (
+    ResponsesRequest,
+    ResponsesResponse,
+    function_call,
+    function_call_output,
+    message,
+    reasoning,
+)
 from gym.failures import EpisodeFailure
 from gym.responses_api_models.anthropic_model.app import AnthropicModel
 from gym.responses_api_models.openai_model.app import OpenAIModel
@@ -139,8 +146,8 @@ async def test_settings_of_an_engine(provider: Provider) -> None:
         replace_developer_role_with_system=True,
         reasoning_field="reasoning",
     )
-    reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
-    await answer(started, ResponsesRequest(input=[message("developer", "x"), reasoning, message("assistant", "y")]))
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    await answer(started, ResponsesRequest(input=[message("developer", "x"), thought, message("assistant", "y")]))
     assert provider.bodies[0] == {
         "model": "m",
         "messages": [
@@ -151,6 +158,61 @@ async def test_settings_of_an_engine(provider: Provider) -> None:
     }
     assert provider.headers[0]["x-team"] == "blue"
     assert "authorization" not in provider.headers[0]
+
+
+async def test_token_ids_are_asked_for_and_kept(provider: Provider) -> None:
+    choice = {"message": {"content": "hi"}, "token_ids": [3], "logprobs": {"content": [{"token": "x", "logprob": -1}]}}
+    provider.replies = [Reply(body={"prompt_token_ids": [1, 2], "choices": [choice]})]
+    response = await answer(server(VLLMModel, provider.base_url, return_token_ids=True), HELLO)
+    asked = {"logprobs": True, "top_logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
+    assert asked.items() <= provider.bodies[0].items()
+    kept = {"prompt_token_ids": [1, 2], "generation_token_ids": [3], "generation_log_probs": [-1.0]}
+    assert kept.items() <= response.output[0].items()
+
+
+async def test_a_responses_upstream_keeps_what_it_does_not_know(provider: Provider) -> None:
+    provider.replies = [Reply(body={"id": "r1", "output": [{"type": "odd", "x": 1}], "extra": 7})]
+    started = server(OpenAIModel, provider.base_url, api="responses")
+    request = ResponsesRequest.model_validate({"input": "hi", "previous_response_id": "r0", "store": True})
+    response = await answer(started, request)
+    expected = {"model": "m", "input": [message("user", "hi") | {"content": "hi"}], "store": True}
+    assert (provider.paths, provider.bodies) == (["/v1/responses"], [{**expected, "previous_response_id": "r0"}])
+    assert response.model_dump()["extra"] == 7
+    assert response.output == [{"type": "odd", "x": 1}]
+
+
+@pytest.mark.parametrize("field", [None, "reasoning_content"])
+async def test_open_reasoning_goes_back_to_an_engine_where_it_is_told_to(provider: Provider, field: Any) -> None:
+    provider.replies = [Reply(body={"id": "r1", "output": []})]
+    started = server(VLLMModel, provider.base_url, api="responses", reasoning_field=field)
+    await answer(started, ResponsesRequest(input=[message("user", "hi"), reasoning("hm")]))
+    kinds = [item["type"] for item in provider.bodies[0]["input"]]
+    assert kinds == ["message", "reasoning"][: 2 if field else 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (
+            {"status": "failed", "output": [], "error": {"code": "rate_limit_exceeded", "message": "slow"}},
+            "rate_limited",
+        ),
+        ({"status": "failed", "output": [], "error": {"code": "server_error", "message": "broke"}}, "error"),
+    ],
+)
+async def test_a_response_that_failed(provider: Provider, body: Any, kind: str) -> None:
+    provider.replies = [Reply(body=body)]
+    with pytest.raises(EpisodeFailure) as raised:
+        await answer(server(OpenAIModel, provider.base_url, api="responses"), HELLO)
+    assert raised.value.kind == f"provider_{kind}"
+
+
+async def test_no_secret_in_what_an_answer_tells(provider: Provider) -> None:
+    error = {"code": "x", "message": "bad key secret-key"}
+    provider.replies = [Reply(body={"status": "failed", "output": [], "error": error})]
+    with pytest.raises(EpisodeFailure) as raised:
+        await answer(server(OpenAIModel, provider.base_url, api="responses"), HELLO)
+    assert raised.value.message == "bad key ***"
 
 
 async def test_openrouter_limits_by_another_field(provider: Provider) -> None:
@@ -192,6 +254,11 @@ async def test_over_http_forms_too(provider: Provider) -> None:
         ({"base_url": "http://h/v1", "modle": "m"}, "modle\n.*Extra inputs"),
         ({"base_url": "http://h/v1", "max_attempts": 0}, "max_attempts"),
         ({"base_url": "http://h/v1"}, "model\n.*Field required"),
+        ({"base_url": "http://h/v1", "model": "m", "api": "messages"}, "api\n"),
+        (
+            {"base_url": "http://h/v1", "model": "m", "api": "responses", "return_token_ids": True},
+            "return_token_ids needs `api: chat`",
+        ),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], expected: str) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from gym.apis.errors import kind_of
 from gym.failures import EpisodeFailure
-from gym.responses_api_models.upstream import Endpoint, Patience, Upstream, kind_of, retry_after_seconds
+from gym.responses_api_models.upstream import Endpoint, Patience, Upstream, retry_after_seconds
 from tests.responses_api_models.provider import Provider, Reply
 
 KEY = "sk-not-to-be-seen"
@@ -42,7 +43,7 @@ def error(message: str, **fields: Any) -> dict[str, Any]:
 async def test_an_answer(provider: Provider) -> None:
     provider.replies = [Reply(body={"x": 1})]
     async with upstream(provider.base_url + "/v1") as started:
-        assert await started.post({"text": "é"}) == {"x": 1}
+        assert (await started.post({"text": "é"})).body == {"x": 1}
     assert (provider.bodies, provider.paths) == ([{"text": "é"}], ["/v1"])
     assert provider.headers[0]["authorization"] == f"Bearer {KEY}"
 
@@ -51,7 +52,7 @@ async def test_an_answer(provider: Provider) -> None:
 async def test_what_may_pass_is_retried(provider: Provider, status: int) -> None:
     provider.replies = [Reply(status, error("busy")), Reply(body={"x": 1})]
     async with upstream(provider.base_url) as started:
-        assert await started.post({}) == {"x": 1}
+        assert (await started.post({})).body == {"x": 1}
     assert len(provider.bodies) == 2
 
 
@@ -103,7 +104,7 @@ async def test_failures(provider: Provider, name: str) -> None:
 async def test_retry_after_wins_over_backoff(provider: Provider) -> None:
     provider.replies = [Reply(429, error("slow down"), {"retry-after": "0"}), Reply(body={"x": 1})]
     async with upstream(provider.base_url, Patience(backoff_seconds=0)) as started:
-        assert await started.post({}) == {"x": 1}
+        assert (await started.post({})).body == {"x": 1}
 
 
 def test_waits_grow_and_are_jittered() -> None:
@@ -185,7 +186,7 @@ async def test_cancelling_the_caller_frees_its_slot(provider: Provider) -> None:
         hanging.cancel()
         with pytest.raises(asyncio.CancelledError):
             await hanging
-        assert await started.post({}) == {"x": 1}
+        assert (await started.post({})).body == {"x": 1}
 
 
 async def until(condition: Callable[[], bool]) -> None:

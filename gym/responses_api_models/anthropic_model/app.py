@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from pydantic import Field
 
-from gym.apis.anthropic import from_anthropic, to_anthropic
-from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.apis.upstreams.messages import MessagesUpstream
 from gym.responses_api_models.provider_model import SECRET, BaseUrl, ProviderModel, ProviderModelConfig, Stripped
 from gym.responses_api_models.upstream import Endpoint
-from gym.servers.base import OPERATIONAL
+from gym.servers.base import OPERATIONAL, Call
 
 API_VERSION = "2023-06-01"
+VERSION, BETA = "anthropic-version", "anthropic-beta"
 
 
 class AnthropicModelConfig(ProviderModelConfig):
@@ -34,7 +34,7 @@ class AnthropicModelConfig(ProviderModelConfig):
 
 
 class AnthropicModel(ProviderModel[AnthropicModelConfig]):
-    """Responses over the Messages API."""
+    """A policy that speaks the Messages API."""
 
     config_type = AnthropicModelConfig
 
@@ -48,12 +48,14 @@ class AnthropicModel(ProviderModel[AnthropicModelConfig]):
         key = self.config.anthropic_api_key
         secret = {**({"x-api-key": key} if key else {}), **self.config.anthropic_default_headers}
         url = f"{self.config.anthropic_base_url.removesuffix('/v1')}/v1/messages"
-        return Endpoint(url, secret, {"anthropic-version": API_VERSION})
+        return Endpoint(url, secret, {VERSION: API_VERSION})
 
-    def encode(self, request: ResponsesRequest) -> dict[str, Any]:
-        """The request as a conversation of the Messages API."""
-        return to_anthropic(request)
+    def upstream_api(self) -> MessagesUpstream:
+        """The Messages API."""
+        return MessagesUpstream(self.model)
 
-    def decode(self, answer: dict[str, Any]) -> ResponsesResponse:
-        """The message as a response."""
-        return from_anthropic(answer, self.model)
+    def forwarded(self, call: Call) -> Mapping[str, str]:
+        """The version that a client of the Messages API speaks, and the beta features that it and we ask for."""
+        betas = [headers[BETA] for headers in (self.config.anthropic_default_headers, call.headers) if BETA in headers]
+        version = {VERSION: call.headers[VERSION]} if VERSION in call.headers else {}
+        return version | ({BETA: ",".join(betas)} if betas else {})

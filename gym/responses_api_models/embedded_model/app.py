@@ -10,14 +10,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse, Usage, texts_of
+from gym.apis.estimate import characters, tokens_of
+from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse, Usage, new_id, texts_of
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
-from gym.responses_api_models.embedded_model.script import Part, Script, Turn, characters, is_of_model, load
+from gym.responses_api_models.embedded_model.aliases import aliased, offered
+from gym.responses_api_models.embedded_model.script import Part, Script, Turn, is_of_model, load
 from gym.servers.base import Call
 from gym.servers.model import ModelServer, ModelServerConfig
 
-CHARACTERS_PER_TOKEN = 4
 REMEMBERED_TEXTS = 1024
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,11 @@ class EmbeddedModel(ModelServer[EmbeddedModelConfig]):
 
     config_type = EmbeddedModelConfig
     scripted: ClassVar[bool] = True
+
+    @property
+    def model(self) -> str:
+        """The name that responses show."""
+        return self.config.model
 
     async def start(self) -> None:
         """Reads the script.
@@ -71,7 +77,9 @@ class EmbeddedModel(ModelServer[EmbeddedModelConfig]):
             raise EpisodeFailure("script_exhausted", message)
         turn = part.turns[played]
         usage = turn.usage or estimated_usage(request.instructions, items, turn)
-        return ResponsesResponse(model=self.config.model, output=json.loads(turn.items), usage=usage)
+        tools = offered(request)
+        output = [aliased(item, tools) for item in json.loads(turn.items)]
+        return ResponsesResponse(id=new_id("resp"), model=self.model, status="completed", output=output, usage=usage)
 
     def _part(self, items: list[Item]) -> Part:
         text = "\n".join(text for item in items if item.get("role") == "user" for text in texts_of(item))
@@ -95,6 +103,6 @@ def count_turns(items: list[Item]) -> int:
 
 def estimated_usage(instructions: str | None, items: list[Item], turn: Turn) -> Usage:
     """Tokens as characters / 4, rounded up: an estimate, the same every time. Tool schemas are not counted."""
-    sent = len(instructions or "") + sum(map(characters, items))
-    input_tokens, output_tokens = (-(-count // CHARACTERS_PER_TOKEN) for count in (sent, turn.characters))
+    input_tokens = tokens_of(len(instructions or "") + characters(items))
+    output_tokens = tokens_of(turn.characters)
     return Usage(input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=input_tokens + output_tokens)

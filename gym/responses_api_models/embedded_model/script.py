@@ -8,13 +8,12 @@ and `{"say": TEXT}`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from gym.apis.estimate import characters
 from gym.apis.responses import Item, Usage
 from gym.errors import Problem, UserError
 from gym.servers.base import describe
@@ -123,7 +122,7 @@ def _turn(at: int, turn: list[Item] | RecordedTurn) -> Turn:
     if not given:
         raise ValueError(f"turn {at} is empty")
     items = [_item(item, f"{at}_{position}", f"turn {at}, item {position}") for position, item in enumerate(given, 1)]
-    return Turn(json.dumps(items), sum(map(characters, items)), usage)
+    return Turn(json.dumps(items), characters(items), usage)
 
 
 def _item(item: Item, suffix: str, where: str) -> Item:
@@ -162,26 +161,17 @@ def _reasoning(item: Item, suffix: str, where: str) -> Item:  # noqa: ARG001
     return {"id": f"rs_{suffix}", "summary": [], **item}
 
 
-COMPLETE = {"function_call": _call, "message": _message, "reasoning": _reasoning}
+def _custom_call(item: Item, suffix: str, where: str) -> Item:
+    if not isinstance(item.get("name"), str) or not isinstance(item.get("input"), str):
+        raise ValueError(f"{where}: a custom call has a name and an input, both texts")
+    return {"call_id": f"call_{suffix}", "status": "completed", **item}
+
+
+COMPLETE = {"function_call": _call, "custom_tool_call": _custom_call, "message": _message, "reasoning": _reasoning}
+OF_MODEL = ("function_call", "custom_tool_call", "reasoning")
 
 
 def is_of_model(item: Item) -> bool:
     """True for what a model says: calls, reasoning, assistant messages."""
     kind = item.get("type") or "message"
-    return kind in ("function_call", "reasoning") or (kind == "message" and item.get("role") == "assistant")
-
-
-def characters(item: Item) -> int:
-    """The characters of an item that a model reads or writes."""
-    return sum(map(len, _texts(item)))
-
-
-def _texts(item: Item) -> Iterator[str]:
-    for value in (item.get("name"), item.get("arguments"), item.get("content"), item.get("output")):
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            for part in value:
-                text: Any = part.get("text") if isinstance(part, dict) else None
-                if isinstance(text, str):
-                    yield text
+    return kind in OF_MODEL or (kind == "message" and item.get("role") == "assistant")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from gym.apis.chat import ChatDialect, from_chat, to_chat
-from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.apis.upstreams.api import UpstreamApi
+from gym.apis.upstreams.chat import ChatUpstream
+from gym.apis.upstreams.chat_request import ChatDialect, LimitField
+from gym.apis.upstreams.responses import ResponsesUpstream
 from gym.responses_api_models.provider_model import (
+    PATHS,
     SECRET,
     BaseUrl,
     ProviderModel,
@@ -31,13 +34,17 @@ class OpenAIModelConfig(ProviderModelConfig):
     openai_default_headers: dict[str, str] = Field(
         default_factory=dict, repr=False, description="Headers of every request.", json_schema_extra=OPERATIONAL
     )
-    output_limit_field: Literal["max_completion_tokens", "max_tokens"] = Field(
-        "max_completion_tokens", description="Request field that limits the output tokens at this provider."
+    api: Literal["chat", "responses"] = Field(
+        "chat",
+        description="What the provider is asked: `chat`, its Chat Completions, or `responses`, its Responses API.",
+    )
+    output_limit_field: LimitField = Field(
+        "max_completion_tokens", description="Request field of `chat` that limits the output tokens at this provider."
     )
 
 
 class OpenAIModel(ProviderModel[OpenAIModelConfig]):
-    """Responses over the Chat Completions API of a provider."""
+    """A policy that speaks Chat Completions, or Responses."""
 
     config_type = OpenAIModelConfig
 
@@ -47,14 +54,12 @@ class OpenAIModel(ProviderModel[OpenAIModelConfig]):
         return self.config.openai_model
 
     def endpoint(self) -> Endpoint:
-        """The provider's Chat Completions."""
+        """The provider's Chat Completions, or Responses."""
         headers = {**bearer(self.config.openai_api_key), **self.config.openai_default_headers}
-        return Endpoint(f"{self.config.openai_base_url}/chat/completions", headers)
+        return Endpoint(f"{self.config.openai_base_url}{PATHS[self.config.api]}", headers)
 
-    def encode(self, request: ResponsesRequest) -> dict[str, Any]:
-        """The request as a chat."""
-        return to_chat(request, ChatDialect(output_limit_field=self.config.output_limit_field))
-
-    def decode(self, answer: dict[str, Any]) -> ResponsesResponse:
-        """The chat completion as a response."""
-        return from_chat(answer, self.model)
+    def upstream_api(self) -> UpstreamApi:
+        """The API of the two that is set."""
+        if self.config.api == "responses":
+            return ResponsesUpstream(self.model)
+        return ChatUpstream(self.model, ChatDialect(output_limit_field=self.config.output_limit_field))

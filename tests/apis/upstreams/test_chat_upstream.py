@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gym.apis.chat import ChatDialect, from_chat, to_chat
-from gym.apis.responses import Item, ResponsesRequest, function_call, function_call_output, message, reasoning, refusal
+from gym.apis.responses import (
+    Item,
+    ResponsesRequest,
+    ResponsesResponse,
+    function_call,
+    function_call_output,
+    message,
+    reasoning,
+    refusal,
+)
+from gym.apis.upstreams.chat import ChatUpstream
+from gym.apis.upstreams.chat_answer import ChatDecoder
+from gym.apis.upstreams.chat_request import ChatDialect
 from gym.failures import EpisodeFailure
 from gym.servers.base import ServerError
 
@@ -19,7 +30,12 @@ TOOL = {"type": "function", "name": "add", "description": "Adds.", "parameters":
 
 
 def sent(input_: Any, dialect: ChatDialect = PLAIN, **fields: Any) -> dict[str, Any]:
-    return to_chat(ResponsesRequest.model_validate({"model": "m", "input": input_, **fields}), dialect)
+    request = ResponsesRequest.model_validate({"model": "m", "input": input_, **fields})
+    return ChatUpstream("m", dialect).ask(request, stream=False)[0]
+
+
+def from_chat(answered: dict[str, Any], model: str) -> ResponsesResponse:
+    return ChatDecoder(model).whole(answered)
 
 
 def call(call_id: str, arguments: str = '{"a": 1}') -> Item:
@@ -183,7 +199,6 @@ def test_tool_choice(choice: Any, expected: Any) -> None:
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    ("hi", {"stream": True}, "`stream: True` cannot"),
     ("hi", {"background": True}, "`background: True`"),
     ("hi", {"previous_response_id": "r"}, "`previous_response_id: r`"),
     ("hi", {"conversation": {"id": "c"}}, "`conversation`"),
@@ -194,13 +209,14 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ("hi", {"text": {"format": {"type": "grammar"}}}, "`text.format"),
     ("hi", {"tools": [{"type": "web_search"}]}, r"type `web_search` \(tools\[0\]\)"),
     ("hi", {"tools": [{"type": "function"}]}, r"tools\[0\] has no `name`"),
-    ("hi", {"tools": [{**TOOL, "defer_loading": True}]}, r"`tools\[0\].defer_loading`"),
+    ("hi", {"tools": [{**TOOL, "async": True}]}, r"`tools\[0\].async`"),
+    ("hi", {"n": 2}, "`n: 2`"),
+    ("hi", {"logprobs": True}, "`logprobs: True`"),
     ("hi", {"tools": [TOOL], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
     ("hi", {"tool_choice": "required"}, "without tools"),
-    ([{"type": "custom_tool_call", "input": "x"}], {}, r"type `custom_tool_call` \(input\[0\]\)"),
+    ([{"type": "local_shell_call", "action": {}}], {}, r"type `local_shell_call` \(input\[0\]\)"),
     ([{"text": "x"}], {}, "type `None`"),
     ([{"role": "critic", "content": "x"}], {}, "role `critic`"),
-    ([{**call("c1"), "namespace": "mcp"}], {}, r"`input\[0\].namespace`"),
     ([{"type": "function_call", "name": "add"}], {}, r"input\[0\] has no `call_id`"),
     ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}], {}, r"`input_file` \(input\[0\]"),
     ([{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}], {}, "file_id"),
@@ -208,7 +224,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ([{"role": "user", "content": ["x"]}], {}, "a part of type `str`"),
     ([{"role": "user", "content": 7}], {}, "neither a text nor a list"),
     ([{"role": "system", "content": [IMAGE]}], {}, "`input_image`"),
-    ([{**function_call_output("c1", ""), "output": [IMAGE]}], {}, r"`input_image` \(input\[0\].output\[0\]\)"),
+    ([{**function_call_output("c1", ""), "output": [{"type": "x"}]}], {}, r"`x` \(input\[0\].output\[0\]\)"),
 ]
 
 

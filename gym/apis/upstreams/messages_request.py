@@ -1,4 +1,4 @@
-"""Responses over an Anthropic Messages upstream: the request there, the answer back.
+"""A Responses request as the body of Anthropic's `POST /v1/messages`.
 
 Pure functions. Protocol: Anthropic API reference, Messages, version 2023-06-01. Thinking blocks must come back to the
 API with their signature, so it travels in `encrypted_content` of the reasoning item; reasoning of other origin has
@@ -8,9 +8,7 @@ none and is not sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, Field, ValidationError
+from typing import Any
 
 from gym.apis.carry import (
     SPOKEN_PARTS,
@@ -29,28 +27,11 @@ from gym.apis.carry import (
     text_content,
     tool_choice,
 )
-from gym.apis.responses import (
-    Item,
-    ResponsesRequest,
-    ResponsesResponse,
-    Usage,
-    function_call,
-    message,
-    reasoning,
-)
-from gym.failures import EpisodeFailure
-from gym.servers.base import describe
+from gym.apis.responses import Item, ResponsesRequest
 
 API = "Anthropic Messages"
-CARRIED = frozenset({"parallel_tool_calls", "reasoning.effort", "text.format"})
+CARRIED = frozenset({"parallel_tool_calls", "reasoning.effort", "stop", "text.format", "top_k"})
 Block = dict[str, Any]
-
-STOP_REASONS = {
-    "max_tokens": "max_output_tokens",
-    "model_context_window_exceeded": "max_output_tokens",
-    "refusal": "content_filter",
-}
-"""Stop reasons that make a response incomplete, and why it is; with any other it is complete."""
 
 EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 CHOICES = {"auto": "auto", "none": "none", "required": "any", "function": "tool"}
@@ -58,16 +39,15 @@ THINKING = "anthropic-thinking:"
 REDACTED = "anthropic-redacted:"
 
 
-def to_anthropic(request: ResponsesRequest) -> dict[str, Any]:
-    """The body of `POST /v1/messages`; the API demands that `max_output_tokens` is set.
+def to_messages(request: ResponsesRequest) -> dict[str, Any]:
+    """The body of `POST /v1/messages`, of a request whose tools are functions. The API demands an output limit.
 
     Raises:
         ServerError: 400 for a field, tool or item that cannot be carried.
     """
     fields = carried(request, API, CARRIED)
-    if (form := fields.get("text.format")) is not None and form != {"type": "text"}:
-        raise cannot(f"`text.format: {form}`", API)
     system, messages = _conversation(request)
+    stop = fields.get("stop")
     body = {
         "model": request.model,
         "max_tokens": request.max_output_tokens,
@@ -77,8 +57,12 @@ def to_anthropic(request: ResponsesRequest) -> dict[str, Any]:
         "tool_choice": _tool_choice(request, fields.get("parallel_tool_calls")),
         "temperature": request.temperature,
         "top_p": request.top_p,
+        "top_k": fields.get("top_k"),
+        "stop_sequences": [stop] if isinstance(stop, str) else stop,
         **_thinking(fields.get("reasoning.effort")),
     }
+    if (form := _output_format(fields.get("text.format"))) is not None:
+        body["output_config"] = {**body.get("output_config", {}), "format": form}
     return {name: value for name, value in body.items() if value is not None}
 
 
@@ -90,6 +74,15 @@ def _thinking(effort: str | None) -> dict[str, Any]:
     if effort not in EFFORTS:
         raise cannot(f"`reasoning.effort: {effort}`", API)
     return {"thinking": {"type": "adaptive"}, "output_config": {"effort": EFFORTS[effort]}}
+
+
+def _output_format(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    match given:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_schema", "schema": schema}:
+            return {"type": "json_schema", "schema": schema}
+    raise cannot(f"`text.format: {given}`", API)
 
 
 def _tool(tool: FunctionTool) -> dict[str, Any]:
@@ -112,9 +105,7 @@ def _conversation(request: ResponsesRequest) -> tuple[str, list[dict[str, Any]]]
     system = [request.instructions] if request.instructions else []
     messages: list[dict[str, Any]] = []
     for role, items in runs(request, API):
-        if role not in BUILDERS:
-            if messages:
-                raise cannot(f"a {role} message after the first turn ({items[0][0]})", API)
+        if role in ("system", "developer") and not messages:
             system += [text_content(item, where, API) for where, item in items]
             continue
         speaker, build = BUILDERS[role]
@@ -123,6 +114,9 @@ def _conversation(request: ResponsesRequest) -> tuple[str, list[dict[str, Any]]]
             messages[-1]["content"] += blocks
         elif blocks:
             messages.append({"role": speaker, "content": blocks})
+    for entry in messages:
+        # The API wants the results of a turn's tool calls before anything else that the user says.
+        entry["content"].sort(key=lambda block: block["type"] != "tool_result")
     return "\n\n".join(system), messages
 
 
@@ -155,6 +149,12 @@ def _filled(blocks: Iterable[Block]) -> list[Block]:
 
 def _user(item: Item, where: str) -> list[Block]:
     return _filled(parts(item.get("content") or "", INPUT_PARTS, f"{where}.content", API))
+
+
+def _late_system(item: Item, where: str) -> list[Block]:
+    """The API takes a system prompt only at the head; what comes later is a marked text of the user."""
+    text = text_content(item, where, API)
+    return [{"type": "text", "text": f"<system>\n{text}\n</system>"}] if text else []
 
 
 def _tool_result(item: Item, where: str) -> list[Block]:
@@ -190,93 +190,10 @@ def _model_item(item: Item, where: str) -> list[Block]:
 
 
 BUILDERS: dict[str, tuple[str, Callable[[Item, str], list[Block]]]] = {
+    "system": ("user", _late_system),
+    "developer": ("user", _late_system),
     "user": ("user", _user),
     "tool": ("user", _tool_result),
     "assistant": ("assistant", _model_item),
 }
 """The speaker of a role's turn, and what an item becomes in it. Turns of one speaker are one message."""
-
-
-class _Text(BaseModel):
-    type: Literal["text"]
-    text: str
-
-    def item(self) -> Item | None:
-        return message("assistant", self.text) if self.text else None
-
-
-class _Thinking(BaseModel):
-    type: Literal["thinking"]
-    thinking: str
-    signature: str = ""
-
-    def item(self) -> Item:
-        return reasoning(self.thinking, THINKING + self.signature if self.signature else None)
-
-
-class _Redacted(BaseModel):
-    type: Literal["redacted_thinking"]
-    data: str
-
-    def item(self) -> Item:
-        return reasoning("", REDACTED + self.data)
-
-
-class _ToolUse(BaseModel):
-    type: Literal["tool_use"]
-    id: str
-    name: str
-    input: dict[str, Any]
-
-    def item(self) -> Item:
-        return function_call(self.name, self.input, self.id)
-
-
-class _Usage(BaseModel):
-    input_tokens: int
-    output_tokens: int
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-
-
-class _Answer(BaseModel):
-    model: str | None = None
-    content: list[Annotated[_Text | _Thinking | _Redacted | _ToolUse, Field(discriminator="type")]]
-    stop_reason: str | None = None
-    usage: _Usage | None = None
-
-
-def from_anthropic(answer: Mapping[str, Any], model: str) -> ResponsesResponse:
-    """The response that an answer of the Messages API is; `model` is its name where the upstream tells none.
-
-    Raises:
-        EpisodeFailure: `malformed_answer`: the answer is no message, or has a block of an unknown type.
-    """
-    try:
-        typed = _Answer.model_validate(answer)
-    except ValidationError as error:
-        raise EpisodeFailure("malformed_answer", f"the answer is no message: {describe(error)}") from error
-    reason = STOP_REASONS.get(typed.stop_reason or "")
-    return ResponsesResponse(
-        model=typed.model or model,
-        status="incomplete" if reason else "completed",
-        incomplete_details={"reason": reason} if reason else None,
-        output=[item for block in typed.content if (item := block.item()) is not None],
-        usage=_usage(typed.usage),
-    )
-
-
-def _usage(usage: _Usage | None) -> Usage | None:
-    """The API counts tokens read from and written to its cache apart; a Responses input has all of them."""
-    if usage is None:
-        return None
-    read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
-    counts = {"cached_tokens": read, "cache_creation_tokens": written}
-    details = {name: count for name, count in counts.items() if count is not None}
-    input_tokens = usage.input_tokens + (read or 0) + (written or 0)
-    return Usage(
-        input_tokens=input_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=input_tokens + usage.output_tokens,
-        input_tokens_details=details or None,
-    )

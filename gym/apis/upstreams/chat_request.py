@@ -1,4 +1,4 @@
-"""Responses over a Chat Completions upstream: the request there, the answer back.
+"""A Responses request as the body of `POST /chat/completions`.
 
 Pure functions. Protocol: OpenAI API reference, Chat Completions; `reasoning_content` and `reasoning` are what vLLM,
 SGLang, llama.cpp, Ollama and OpenRouter add to it.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from pydantic import BaseModel, Field, ValidationError
 
 from gym.apis.carry import (
     TEXT_PARTS,
@@ -30,26 +28,26 @@ from gym.apis.carry import (
     text_content,
     tool_choice,
 )
-from gym.apis.responses import (
-    Item,
-    ResponsesRequest,
-    ResponsesResponse,
-    Usage,
-    function_call,
-    message,
-    reasoning,
-    refusal,
-)
-from gym.failures import EpisodeFailure
-from gym.servers.base import describe
+from gym.apis.responses import Item, ResponsesRequest
 
 API = "Chat Completions"
-CARRIED = frozenset({"parallel_tool_calls", "reasoning.effort", "text.format", "text.verbosity"})
+AS_THEY_ARE = frozenset(
+    {
+        "frequency_penalty",
+        "logit_bias",
+        "min_p",
+        "parallel_tool_calls",
+        "presence_penalty",
+        "repetition_penalty",
+        "seed",
+        "stop",
+        "top_k",
+    }
+)
+CARRIED = AS_THEY_ARE | {"reasoning.effort", "text.format", "text.verbosity"}
 Message = dict[str, Any]
 ReasoningField = Literal["reasoning_content", "reasoning", "both"]
-
-STOP_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Finish reasons that make a response incomplete, and why it is; with any other it is complete."""
+LimitField = Literal["max_tokens", "max_completion_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +60,41 @@ class ChatDialect:
         replace_developer_role_with_system: For engines whose templates know no developer role.
     """
 
-    output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    output_limit_field: LimitField = "max_tokens"
     reasoning_field: ReasoningField | None = None
     replace_developer_role_with_system: bool = False
 
 
 def to_chat(request: ResponsesRequest, dialect: ChatDialect) -> dict[str, Any]:
-    """The body of `POST /chat/completions`.
+    """The body of `POST /chat/completions`, of a request whose tools are functions.
 
     Raises:
         ServerError: 400 for a field, tool or item that cannot be carried.
     """
     fields = carried(request, API, CARRIED)
     tools = [_tool(tool) for tool in function_tools(request, API)]
+    if not tools:
+        fields.pop("parallel_tool_calls", None)
     body = {
         "model": request.model,
         "messages": _messages(request, dialect),
         "tools": tools or None,
         "tool_choice": _tool_choice(request),
-        "parallel_tool_calls": fields.get("parallel_tool_calls") if tools else None,
         "temperature": request.temperature,
         "top_p": request.top_p,
         dialect.output_limit_field: request.max_output_tokens,
         "reasoning_effort": fields.get("reasoning.effort"),
         "response_format": _response_format(fields.get("text.format")),
         "verbosity": fields.get("text.verbosity"),
+        **{name: fields[name] for name in fields.keys() & AS_THEY_ARE},
     }
     return {name: value for name, value in body.items() if value is not None}
 
 
 def _tool(tool: FunctionTool) -> dict[str, Any]:
-    function = {key: value for key, value in asdict(tool).items() if value is not None}
-    return {"type": "function", "function": function}
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    described = {key: value for key, value in function.items() if value is not None}
+    return {"type": "function", "function": described | ({"strict": True} if tool.strict else {})}
 
 
 def _tool_choice(request: ResponsesRequest) -> Any:
@@ -120,11 +121,16 @@ def _messages(request: ResponsesRequest, dialect: ChatDialect) -> list[Message]:
     messages = [{"role": "system", "content": request.instructions}] if request.instructions else []
     for role, items in runs(request, API):
         messages += BUILDERS[role](items, dialect)
-    # Many chat templates take one system message, at the head.
-    while len(messages) > 1 and messages[0]["role"] == messages[1]["role"] == "system":
-        second = messages.pop(1)
-        messages[0] = {"role": "system", "content": f"{messages[0]['content']}\n\n{second['content']}"}
-    return messages
+    return one_head(messages)
+
+
+def one_head(messages: list[Message]) -> list[Message]:
+    """The messages with the system messages at the head as one: many chat templates take no more."""
+    head = next((at for at, entry in enumerate(messages) if entry["role"] != "system"), len(messages))
+    if head < 2 or not all(isinstance(entry["content"], str) for entry in messages[:head]):
+        return messages
+    text = "\n\n".join(entry["content"] for entry in messages[:head])
+    return [{"role": "system", "content": text}, *messages[head:]]
 
 
 def _system(items: list[Placed], _: ChatDialect) -> Iterable[Message]:
@@ -142,7 +148,7 @@ def _user(items: list[Placed], _: ChatDialect) -> Iterable[Message]:
 
 
 def _user_content(item: Item, where: str) -> str | list[dict[str, Any]]:
-    content = parts(item.get("content") or "", USER_PARTS, f"{where}.content", API)
+    content = parts(item.get("content") or "", PARTS, f"{where}.content", API)
     if len(content) == 1 and content[0]["type"] == "text":
         return str(content[0]["text"])
     return content
@@ -157,13 +163,22 @@ def _image_part(part: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {key: value for key, value in image.items() if value is not None}}
 
 
-USER_PARTS = {**dict.fromkeys(TEXT_PARTS, _text_part), "input_image": _image_part}
+PARTS = {**dict.fromkeys(TEXT_PARTS, _text_part), "input_image": _image_part}
 
 
 def _tool_outputs(items: list[Placed], _: ChatDialect) -> Iterable[Message]:
+    """The outputs, and behind them their images as a user's message: a tool message takes only text."""
+    images: list[dict[str, Any]] = []
     for where, item in items:
-        text = "\n".join(parts(item.get("output") or "", TEXT_PARTS, f"{where}.output", API))
-        yield {"role": "tool", "tool_call_id": required(item, "call_id", where), "content": text}
+        call_id = required(item, "call_id", where)
+        content = parts(item.get("output") or "", PARTS, f"{where}.output", API)
+        text = "\n".join(part["text"] for part in content if part["type"] == "text")
+        shown = [part for part in content if part["type"] != "text"]
+        if shown:
+            images += [{"type": "text", "text": f"Images of the tool call {call_id}:"}, *shown]
+        yield {"role": "tool", "tool_call_id": call_id, "content": text or ("(an image, shown below)" if shown else "")}
+    if images:
+        yield {"role": "user", "content": images}
 
 
 def _assistant(items: list[Placed], dialect: ChatDialect) -> Iterable[Message]:
@@ -201,85 +216,3 @@ BUILDERS: dict[str, Callable[[list[Placed], ChatDialect], Iterable[Message]]] = 
     "assistant": _assistant,
     "tool": _tool_outputs,
 }
-
-
-class _Function(BaseModel):
-    name: str
-    arguments: str | dict[str, Any] | None = None
-
-
-class _ToolCall(BaseModel):
-    id: str | None = None
-    function: _Function
-
-
-class _Message(BaseModel):
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: dict[str, Any] | None = None
-    completion_tokens_details: dict[str, Any] | None = None
-
-
-class _Completion(BaseModel):
-    model: str | None = None
-    choices: list[_Choice] = Field(min_length=1)
-    usage: _Usage | None = None
-
-
-def from_chat(answer: Mapping[str, Any], model: str) -> ResponsesResponse:
-    """The response that a chat completion is; `model` is its name where the upstream tells none.
-
-    Raises:
-        EpisodeFailure: `malformed_answer`: the answer is no chat completion.
-    """
-    try:
-        completion = _Completion.model_validate(answer)
-    except ValidationError as error:
-        raise EpisodeFailure("malformed_answer", f"the answer is no chat completion: {describe(error)}") from error
-    choice = completion.choices[0]
-    reason = STOP_REASONS.get(choice.finish_reason or "")
-    return ResponsesResponse(
-        model=completion.model or model,
-        status="incomplete" if reason else "completed",
-        incomplete_details={"reason": reason} if reason else None,
-        output=list(_output(choice.message)),
-        usage=_usage(completion.usage),
-    )
-
-
-def _output(answer: _Message) -> Iterable[Item]:
-    if thoughts := answer.reasoning_content or answer.reasoning:
-        yield reasoning(thoughts)
-    if answer.content:
-        yield message("assistant", answer.content)
-    if answer.refusal:
-        yield refusal(answer.refusal)
-    for call in answer.tool_calls or []:
-        yield function_call(call.function.name, call.function.arguments or {}, call.id)
-
-
-def _usage(usage: _Usage | None) -> Usage | None:
-    if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
-        return None
-    cached = (usage.prompt_tokens_details or {}).get("cached_tokens")
-    thought = (usage.completion_tokens_details or {}).get("reasoning_tokens")
-    return Usage(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        total_tokens=usage.prompt_tokens + usage.completion_tokens,
-        input_tokens_details=None if cached is None else {"cached_tokens": cached},
-        output_tokens_details=None if thought is None else {"reasoning_tokens": thought},
-    )

@@ -1,0 +1,61 @@
+"""What an API is to us when a client speaks it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+from gym.apis.errors import ApiError
+from gym.apis.events import Event
+from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.apis.upstreams.api import ApiName
+
+
+class Encoder(Protocol):
+    """Writes one streamed answer."""
+
+    def event(self, event: Event) -> bytes:
+        """What a client is sent for a neutral event; nothing for some.
+
+        Raises:
+            EpisodeFailure: `malformed_answer`: the API has no place for what the model said.
+        """
+        ...
+
+    def failure(self, error: ApiError) -> bytes:
+        """How a stream that has begun tells its client that it broke off."""
+        ...
+
+
+class ClientApi(Protocol):
+    """An API that clients speak.
+
+    Attributes:
+        path: Its path under the server.
+        complete: Occurs in every stream that came to its end.
+    """
+
+    name: ClassVar[ApiName]
+    path: ClassVar[str]
+    complete: ClassVar[re.Pattern[bytes]]
+
+    def request(self, body: Mapping[str, Any]) -> ResponsesRequest:
+        """A client's request in neutral form. What other APIs may not know stays in it, to be carried or refused.
+
+        Raises:
+            ServerError: 400 for a body that is no request of this API.
+        """
+        ...
+
+    def answer(self, response: ResponsesResponse, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole answer to a request."""
+        ...
+
+    def encoder(self, body: Mapping[str, Any]) -> Encoder:
+        """What streams the answer to a request."""
+        ...
+
+    def error(self, error: ApiError) -> dict[str, Any]:
+        """The body of an answer with an error status."""
+        ...

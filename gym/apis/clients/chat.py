@@ -1,0 +1,37 @@
+"""Chat Completions as clients speak it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from gym.apis.clients.chat_answer import ChatEncoder, include_usage, to_completion
+from gym.apis.clients.chat_request import from_chat
+from gym.apis.errors import ApiError, openai_error
+from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.apis.upstreams.api import ApiName
+
+
+class ChatClient:
+    """`POST /v1/chat/completions`."""
+
+    name: ClassVar[ApiName] = "chat"
+    path: ClassVar[str] = "/v1/chat/completions"
+    complete: ClassVar[re.Pattern[bytes]] = re.compile(rb'\[DONE\]|"finish_reason": ?"')
+
+    def request(self, body: Mapping[str, Any]) -> ResponsesRequest:
+        """The messages as items."""
+        return from_chat(body)
+
+    def answer(self, response: ResponsesResponse, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """A chat completion."""
+        return to_completion(response)
+
+    def encoder(self, body: Mapping[str, Any]) -> ChatEncoder:
+        """A stream of chunks."""
+        return ChatEncoder(include_usage(body))
+
+    def error(self, error: ApiError) -> dict[str, Any]:
+        """OpenAI's shape, and what Gym's own clients read."""
+        return {"error": openai_error(error), **error.extra}

@@ -1,0 +1,32 @@
+"""Anthropic Messages as an upstream speaks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gym.apis.responses import ResponsesRequest
+from gym.apis.tools import flattened
+from gym.apis.upstreams.api import ApiName, Decoder, restored
+from gym.apis.upstreams.messages_answer import MessagesDecoder
+from gym.apis.upstreams.messages_request import to_messages
+
+
+@dataclass(frozen=True)
+class MessagesUpstream:
+    """An upstream's Messages API."""
+
+    model: str
+
+    name: ClassVar[ApiName] = "messages"
+    limit_fields: ClassVar[tuple[str, ...]] = ("max_tokens",)
+
+    def ask(self, request: ResponsesRequest, *, stream: bool) -> tuple[dict[str, Any], Decoder]:
+        """A conversation with only functions as tools."""
+        flat, names = flattened(request)
+        body = to_messages(flat) | ({"stream": True} if stream else {})
+        return body, restored(MessagesDecoder(self.model), names)
+
+    def native(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The client's body as it is."""
+        return body

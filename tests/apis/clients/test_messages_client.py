@@ -1,0 +1,308 @@
+"""Anthropic Messages as clients speak it: what a request becomes, what is refused, what an answer looks like."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gym.apis.clients.messages import MessagesClient
+from gym.apis.events import unfold
+from gym.apis.responses import ResponsesResponse, Usage, function_call, message, reasoning, refusal
+from gym.apis.upstreams.chat import ChatUpstream
+from gym.apis.upstreams.messages_request import REDACTED, THINKING
+from gym.apis.upstreams.responses import ResponsesUpstream
+from gym.failures import EpisodeFailure
+from gym.servers.base import ServerError
+
+CLIENT = MessagesClient()
+HI = [{"role": "user", "content": "hi"}]
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    request = CLIENT.request({"max_tokens": 9, "messages": HI, **fields})
+    dumped = request.model_dump(exclude_unset=True, exclude={"input"})
+    assert dumped.pop("max_output_tokens") == 9
+    return dumped
+
+
+BILLING = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2"}
+FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"system": "s"}, {"instructions": "s"}),
+    (
+        {"system": [BILLING, {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, {"text": "b"}]},
+        {"instructions": "a\n\nb"},
+    ),
+    ({"stop_sequences": ["x"], "top_k": 5}, {"stop": ["x"], "top_k": 5}),
+    ({"thinking": {"type": "adaptive", "display": "summarized"}}, {}),
+    ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}, {"reasoning": {"effort": "high"}}),
+    ({"thinking": {"type": "enabled", "budget_tokens": 4096}}, {"reasoning": {"effort": "low"}}),
+    ({"thinking": {"type": "enabled", "budget_tokens": 10000}}, {"reasoning": {"effort": "medium"}}),
+    ({"thinking": {"type": "enabled", "budget_tokens": 31999}}, {"reasoning": {"effort": "high"}}),
+    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, {}),
+    (
+        {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
+        {"text": {"format": {"name": "answer", "type": "json_schema", "schema": {}}}},
+    ),
+    (
+        {"tools": [{"name": "f", "input_schema": {"type": "object"}, "defer_loading": True}]},
+        {
+            "tools": [
+                {
+                    "type": "function",
+                    "strict": False,
+                    "name": "f",
+                    "defer_loading": True,
+                    "parameters": {"type": "object"},
+                }
+            ]
+        },
+    ),
+    ({"tool_choice": {"type": "any"}}, {"tool_choice": "required"}),
+    (
+        {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+        {"tool_choice": "auto", "parallel_tool_calls": False},
+    ),
+    ({"tool_choice": {"type": "tool", "name": "f"}}, {"tool_choice": {"type": "function", "name": "f"}}),
+]
+
+
+@pytest.mark.parametrize(("fields", "expected"), FIELDS)
+def test_fields(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert given(**fields) == expected
+
+
+def test_messages() -> None:
+    png = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+    request = CLIENT.request(
+        {
+            "max_tokens": 9,
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "see"}, png]},
+                {"role": "system", "content": "mind the gap"},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "hm", "signature": "sig"},
+                        {"type": "redacted_thinking", "data": "blob"},
+                        {"type": "text", "text": "x"},
+                        {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": "c1", "content": [png], "is_error": True},
+                        {"type": "text", "text": "and?"},
+                    ],
+                },
+            ],
+        }
+    )
+    items = request.items()
+    assert [(item["type"], item.get("role")) for item in items] == [
+        ("message", "user"),
+        ("message", "system"),
+        ("reasoning", None),
+        ("reasoning", None),
+        ("message", "assistant"),
+        ("function_call", None),
+        ("function_call_output", None),
+        ("message", "user"),
+    ]
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
+    assert (items[0]["content"][1], items[6]["output"]) == (image, [image])
+    assert [item["encrypted_content"] for item in items[2:4]] == [THINKING + "sig", REDACTED + "blob"]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"messages": []}, "messages: List should have at least 1 item"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
+    ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, r"`video` \(messages\[0\].content\[0\]\)"),
+    ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "has no `tool_use_id`"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "server_tool_use"}]}]}, "`server_tool_use`"),
+    ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, r"a tool of type `bash_20250124` \(tools\[0\]\)"),
+    ({"tool_choice": {"type": "some"}}, "`tool_choice.type: some`"),
+    ({"output_config": {"task_budget": 3}}, "`output_config.task_budget`"),
+]
+
+
+@pytest.mark.parametrize(("fields", "text"), REFUSED)
+def test_refused(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ServerError, match=text) as refused:
+        CLIENT.request({"max_tokens": 9, "messages": HI, **fields})
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("upstream", [ChatUpstream("m"), ResponsesUpstream("m")])
+def test_server_side_features_are_refused_by_name(upstream: Any) -> None:
+    request = CLIENT.request({"max_tokens": 9, "messages": HI, "mcp_servers": [{"url": "x"}]})
+    with pytest.raises(ServerError, match="`mcp_servers` cannot be carried"):
+        upstream.ask(request, stream=False)
+
+
+CLAUDE_CODE: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 32000,
+    "stream": True,
+    "system": [BILLING, {"type": "text", "text": "You are Claude Code.", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Do it.", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "system", "content": "A reminder."},
+    ],
+    "tools": [
+        {"name": "Bash", "description": "Runs.", "input_schema": {"type": "object"}, "eager_input_streaming": True},
+        {"name": "DeferredToolPlaceholder", "input_schema": {"type": "object"}, "defer_loading": True},
+    ],
+    "metadata": {"user_id": "u"},
+    "thinking": {"type": "adaptive", "display": "summarized"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "output_config": {"effort": "high"},
+}
+
+
+def test_claude_code_over_chat() -> None:
+    body, _ = ChatUpstream("m").ask(CLIENT.request(CLAUDE_CODE), stream=True)
+    functions = [
+        {"name": "Bash", "description": "Runs.", "parameters": {"type": "object"}},
+        {"name": "DeferredToolPlaceholder", "parameters": {"type": "object"}},
+    ]
+    assert body == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "You are Claude Code."},
+            {"role": "user", "content": "Do it."},
+            {"role": "system", "content": "A reminder."},
+        ],
+        "tools": [{"type": "function", "function": function} for function in functions],
+        "max_tokens": 32000,
+        "reasoning_effort": "high",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_claude_code_over_responses() -> None:
+    body, _ = ResponsesUpstream("m").ask(CLIENT.request(CLAUDE_CODE), stream=True)
+    assert body["instructions"] == "You are Claude Code."
+    assert [item["role"] for item in body["input"]] == ["user", "system"]
+    assert (body["store"], body["include"], body["stream"]) == (False, ["reasoning.encrypted_content"], True)
+    assert not body.keys() & {"context_management", "thinking", "output_config"}
+
+
+def answered(*output: Any, **fields: Any) -> ResponsesResponse:
+    return ResponsesResponse(id="r1", model="m", output=list(output), **fields)
+
+
+@pytest.mark.parametrize(
+    ("output", "fields", "reason"),
+    [
+        ([message("assistant", "x")], {}, "end_turn"),
+        ([message("assistant", "x")], {"stop_sequence": "END"}, "stop_sequence"),
+        ([function_call("f", {}, "c")], {}, "tool_use"),
+        ([refusal("No.")], {}, "refusal"),
+        ([], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "max_tokens"),
+        ([], {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "refusal"),
+    ],
+)
+def test_stop_reasons(output: list[Any], fields: dict[str, Any], reason: str) -> None:
+    said = answered(*output, **fields)
+    whole = CLIENT.answer(said, {})
+    delta = next(event for event in events(said) if event["type"] == "message_delta")["delta"]
+    told = {"stop_reason": reason, "stop_sequence": fields.get("stop_sequence")}
+    assert (delta, {key: whole[key] for key in told}) == (told, told)
+
+
+def events(response: ResponsesResponse) -> list[Any]:
+    encoder = CLIENT.encoder({})
+    text = b"".join(encoder.event(event) for event in unfold(response, 2)).decode()
+    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+
+
+def test_blocks_open_and_close_in_order() -> None:
+    said = answered(reasoning("hm"), message("assistant", ""), message("assistant", "x"), function_call("f", {}, "c"))
+    shape = [(event["type"], event.get("index")) for event in events(said)]
+    of = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert [kind for kind, _ in shape[:1] + shape[-2:]] == ["message_start", "message_delta", "message_stop"]
+    blocks = [entry for entry in shape if entry[0] in of]
+    assert [kind for kind, index in blocks if index == 0] == [of[0], of[1], of[1], of[1], of[2]]
+    assert [kind for kind, index in blocks if index == 1] == [of[0], of[1], of[2]]
+    assert [kind for kind, index in blocks if index == 2] == [of[0], of[1], of[1], of[2]]
+    assert blocks == sorted(blocks, key=lambda entry: entry[1] or 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        ("{}", {}),
+        ('{"a": ', {"malformed_arguments": '{"a": '}),
+        ("[1]", {"malformed_arguments": "[1]"}),
+    ],
+)
+def test_arguments_are_an_object(raw: str, expected: Any) -> None:
+    assert CLIENT.answer(answered(function_call("f", raw, "c")), {})["content"][0]["input"] == expected
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (None, {"input_tokens": 0, "output_tokens": 0}),
+        (Usage(input_tokens=9, output_tokens=2), {"input_tokens": 9, "output_tokens": 2}),
+        (
+            Usage(
+                input_tokens=9,
+                output_tokens=2,
+                input_tokens_details={"cached_tokens": 4, "cache_write_tokens": 3},
+                output_tokens_details={"reasoning_tokens": 1},
+            ),
+            {
+                "input_tokens": 2,
+                "cache_read_input_tokens": 4,
+                "cache_creation_input_tokens": 3,
+                "output_tokens": 2,
+                "output_tokens_details": {"thinking_tokens": 1},
+            },
+        ),
+    ],
+)
+def test_usage(usage: Usage | None, expected: dict[str, int]) -> None:
+    assert CLIENT.answer(answered(usage=usage), {})["usage"] == expected
+
+
+def test_what_has_no_place_is_a_failure() -> None:
+    custom = {"type": "custom_tool_call", "call_id": "c", "name": "p", "input": "*"}
+    with pytest.raises(EpisodeFailure, match="`custom_tool_call` cannot be carried to Anthropic Messages"):
+        CLIENT.answer(answered(custom), {})
+    with pytest.raises(EpisodeFailure, match="`custom_tool_call` cannot be carried to Anthropic Messages"):
+        events(answered(custom))
+
+
+SEALED = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}],
+    "encrypted_content": "sealed",
+}
+
+
+def test_reasoning_comes_back_with_what_its_provider_had_sealed() -> None:
+    for said, expected in ((SEALED, ("rs_1", "sealed", "a\nb")), (reasoning("open"), (None, None, "open"))):
+        block = CLIENT.answer(answered(said), {})["content"][0]
+        streamed: dict[str, str] = {"thinking": "", "signature": ""}
+        for event in events(answered(said)):
+            for key in streamed.keys() & event.get("delta", {}).keys():
+                streamed[key] += event["delta"][key]
+        assert streamed == {"thinking": block["thinking"], "signature": block["signature"]}
+        [item] = CLIENT.request({"max_tokens": 9, "messages": [{"role": "assistant", "content": [block]}]}).items()
+        text = "".join(part["text"] for part in item.get("content") or item["summary"])
+        assert (item["id"] if expected[0] else None, item.get("encrypted_content"), text) == expected
+
+
+def test_a_broken_seal_is_open_reasoning() -> None:
+    block = {"type": "thinking", "thinking": "x", "signature": "gym:{"}
+    [item] = CLIENT.request({"max_tokens": 9, "messages": [{"role": "assistant", "content": [block]}]}).items()
+    assert "encrypted_content" not in item
