@@ -9,122 +9,48 @@ Paths are the sandbox's own: absolute, or relative to its work directory, and ne
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
+
+from gym.errors import UserError
+from gym.failures import EpisodeFailure
+from gym.sandbox.spec import (
+    DEFAULT_OUTPUT_BYTES,
+    DEFAULT_TIMEOUT_SECONDS,
+    JSON,
+    Capabilities,
+    ExecResult,
+    ImageProgress,
+    Mount,
+    Network,
+    OnImageProgress,
+    OnOutput,
+    Resources,
+    SandboxSpec,
+    StreamName,
+)
 
 if TYPE_CHECKING:
     from gym.sandbox.config import SandboxProviderConfig
 
-JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | None"
-Network = Literal["open", "gym_only", "none"]
-StreamName = Literal["stdout", "stderr"]
-OnOutput = Callable[[StreamName, bytes], None]
-
-DEFAULT_TIMEOUT_SECONDS = 180.0
-DEFAULT_OUTPUT_BYTES = 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Upper limits of one sandbox; None leaves a limit to the provider's configuration.
-
-    Attributes:
-        cpu: Cores.
-        memory_mib: Memory, in MiB.
-        pids: Processes and threads at one time.
-        disk_mib: Disk space, in MiB.
-    """
-
-    cpu: float | None = None
-    memory_mib: int | None = None
-    pids: int | None = None
-    disk_mib: int | None = None
-
-
-@dataclass(frozen=True)
-class SandboxSpec:
-    """The sandbox that somebody asks for.
-
-    Attributes:
-        image: Image to start from, for providers with images.
-        workdir: Absolute directory where commands start; it is created when it is missing.
-        env: Variables that every command sees.
-        resources: Upper limits.
-        network: `open`, `gym_only` (the Gym servers and nothing else) or `none`.
-        ttl_seconds: The provider stops the sandbox after this time even if nobody else does; None for no such bound.
-        labels: Who it belongs to (rollout, session, agent, ...); for people and for the sweeper.
-    """
-
-    image: str | None = None
-    workdir: str = "/work"
-    env: Mapping[str, str] = field(default_factory=dict)
-    resources: Resources = Resources()
-    network: Network = "none"
-    ttl_seconds: float | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What the sandboxes of a provider can do; planning compares it with what harness and task need.
-
-    Attributes:
-        root: Commands run as user 0 unless told otherwise.
-        users: `exec` can run as another user whose files are kept apart.
-        networks: The values of `SandboxSpec.network` that `create` accepts.
-        background: What a command leaves running in the background outlives that command.
-        mounts: Host folders can be mounted read-only.
-        snapshots: The state of a sandbox can be saved and started again.
-        gpu: GPUs can be used.
-        images: Sandboxes start from `SandboxSpec.image`.
-    """
-
-    root: bool
-    users: bool
-    networks: frozenset[Network]
-    background: bool = False
-    mounts: bool = False
-    snapshots: bool = False
-    gpu: bool = False
-    images: bool = False
-
-
-@dataclass(frozen=True)
-class ExecResult:
-    """How a command ended and what it wrote.
-
-    Attributes:
-        exit_code: Exit code of the main process; 128+N when signal N ended it; 126 when it could not be started and
-            127 when it was not found, as in a shell.
-        stdout: Bounded output: beginning and end, with a mark where bytes are left out.
-        stderr: The same for the error stream.
-        timed_out: The time was up and all its processes were killed.
-        signal: The signal that ended it, else None. Providers that see only an exit code derive it from 128+N.
-        stdout_truncated: Bytes left out of `stdout`.
-        stderr_truncated: Bytes left out of `stderr`.
-        duration_seconds: Wall time, start and end of the processes included.
-    """
-
-    exit_code: int
-    stdout: bytes = b""
-    stderr: bytes = b""
-    timed_out: bool = False
-    signal: int | None = None
-    stdout_truncated: int = 0
-    stderr_truncated: int = 0
-    duration_seconds: float = 0.0
-
-    @property
-    def stdout_text(self) -> str:
-        """`stdout` as text; bytes that are not UTF-8 become U+FFFD."""
-        return self.stdout.decode("utf-8", "replace")
-
-    @property
-    def stderr_text(self) -> str:
-        """`stderr` as text; bytes that are not UTF-8 become U+FFFD."""
-        return self.stderr.decode("utf-8", "replace")
+__all__ = [
+    "DEFAULT_OUTPUT_BYTES",
+    "DEFAULT_TIMEOUT_SECONDS",
+    "JSON",
+    "Capabilities",
+    "ExecResult",
+    "ImageProgress",
+    "Mount",
+    "Network",
+    "OnImageProgress",
+    "OnOutput",
+    "Resources",
+    "Sandbox",
+    "SandboxProvider",
+    "SandboxSpec",
+    "StreamName",
+]
 
 
 class Sandbox(ABC):
@@ -132,7 +58,12 @@ class Sandbox(ABC):
 
     Every method but `descriptor` and `stop` raises `EpisodeFailure("sandbox_lost")` when the sandbox is stopped, has
     outlived its ttl, or is gone. A cancelled call ends what it started before it passes the cancellation on.
+
+    Attributes:
+        keeps_background: What a command leaves running outlives that command, as `Capabilities.background` says.
     """
+
+    keeps_background: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -230,9 +161,64 @@ class Sandbox(ABC):
             EpisodeFailure: `sandbox_lost`.
         """
 
+    @property
+    def image_digest(self) -> str | None:
+        """Digest of the image that it started from; None where there is none or it is not known."""
+        return None
+
+    async def alive(self) -> bool:
+        """Whether it can still be used. Raises nothing."""
+        try:
+            return (await self.exec("true", timeout_seconds=30)).exit_code == 0
+        except EpisodeFailure:
+            return False
+
+    async def gym_url(self, url: str) -> str:
+        """The URL of a Gym server as the code inside reaches it.
+
+        With the network `gym_only`, this also lets commands that start afterwards reach that server.
+
+        Args:
+            url: `http://host:port/path` as this process reaches it.
+
+        Raises:
+            UserError: the server cannot be reached from inside; the message says what would help.
+            EpisodeFailure: `sandbox_lost`.
+        """
+        return url
+
+    async def forward(self, port: int) -> tuple[str, int]:
+        """Host and port where this machine reaches a server that listens on `port` on all addresses in the sandbox.
+
+        Raises:
+            UserError: this machine cannot reach into the sandbox's network.
+            EpisodeFailure: `sandbox_lost`.
+        """
+        raise UserError(f"this machine cannot reach port {port} of sandbox {self.id}")
+
+    async def renew(self, ttl_seconds: float) -> None:
+        """Let it live for `ttl_seconds` from now, in place of the ttl that it has.
+
+        Raises:
+            UserError: the provider cannot change the ttl, or the sandbox is borrowed.
+            EpisodeFailure: `sandbox_lost`.
+        """
+        raise UserError(f"the ttl of sandbox {self.id} cannot be changed to {ttl_seconds:g} s")
+
     @abstractmethod
     def descriptor(self) -> dict[str, JSON]:
         """What a borrower gives to `SandboxProvider.connect`, perhaps in another process. Holds no secrets."""
+
+    async def fence(self) -> None:
+        """Take back what was lent: descriptors handed out so far stop working, and what runs inside is killed.
+
+        The commands of this object itself must have ended. Afterwards only the owner acts on the sandbox.
+
+        Raises:
+            UserError: the provider cannot take a sandbox back, or it is borrowed.
+            EpisodeFailure: `sandbox_lost`, also when something could not be killed.
+        """
+        raise UserError(f"sandbox {self.id} cannot be taken back from its borrowers; stop it instead")
 
     @abstractmethod
     async def stop(self) -> None:
@@ -290,6 +276,33 @@ class SandboxProvider(ABC):
         Raises:
             EpisodeFailure: `sandbox_lost` when there is no such sandbox.
         """
+
+    async def prepare(self, images: Sequence[str | None], on_progress: OnImageProgress | None = None) -> dict[str, str]:
+        """Have images ready before the first sandbox needs them, several at a time.
+
+        Args:
+            images: Images as specs name them; None stands for the provider's default.
+            on_progress: Called in the event loop with each step.
+
+        Returns:
+            The digest of each image; nothing where the provider has no images.
+
+        Raises:
+            UserError: images that cannot be had; all of them together.
+        """
+        del images, on_progress
+        return {}
+
+    async def sweep(self) -> int:
+        """Remove the sandboxes that ended processes left behind, and whatever else these made.
+
+        Returns:
+            The number of sandboxes removed.
+
+        Raises:
+            UserError: the place where they would be cannot be reached.
+        """
+        return 0
 
     @abstractmethod
     def describe(self) -> str:

@@ -2,40 +2,83 @@
 
 from __future__ import annotations
 
-import os
+import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from gym.errors import UserError
 from gym.sandbox.interface import Sandbox, SandboxProvider, SandboxSpec
+from gym.sandbox.providers.docker import DockerProvider, DockerProviderConfig
+from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig
 from gym.sandbox.providers.local.bubblewrap import probe
+from gym.sandbox.providers.opensandbox import OpenSandboxProvider
+from tests.conftest import needs
+from tests.sandbox.opensandbox.deployment import Server, server
+from tests.sandbox.opensandbox.recycling import Recycling
+
+IMAGE = "gym-base"
 
 
-def missing(reason: str) -> None:
-    """Skip what this machine cannot run; on CI it must be able to."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"required on CI: {reason}")
-    pytest.skip(reason)
-
-
-def bubblewrap(root: Path) -> SandboxProvider:
+def bubblewrap(root: Path) -> LocalProvider:
     found = probe()
-    if isinstance(found, str):
-        missing(found)
+    needs("bubblewrap", present=not isinstance(found, str), reason=str(found))
     return LocalProvider(LocalProviderConfig(isolation="bubblewrap", root=root))
 
 
-def plain(root: Path) -> SandboxProvider:
+def plain(root: Path) -> LocalProvider:
     return LocalProvider(LocalProviderConfig(isolation="none", allow_unisolated=True, root=root))
 
 
-PROVIDERS: dict[str, Callable[[Path], SandboxProvider]] = {"local-bubblewrap": bubblewrap, "local-plain": plain}
+@functools.cache
+def daemon_lacks() -> str:
+    """What is missing for tests with Docker, and how to get it; empty where they can run."""
+    daemon = Daemon(None)
+    try:
+        daemon.version()
+        daemon.call_now(lambda api: api.inspect_image(IMAGE))
+    except UserError as error:
+        return str(error)
+    except DaemonError as error:
+        return f"{error}; `python tests/tools/base_image.py` builds it" if error.status == 404 else str(error)
+    finally:
+        daemon.close()
+    return ""
+
+
+def docker(root: Path) -> DockerProvider:
+    needs("Docker", present=not daemon_lacks(), reason=daemon_lacks())
+    return DockerProvider(DockerProviderConfig(default_image=IMAGE, pull="never"))
+
+
+def opensandbox(root: Path) -> OpenSandboxProvider:
+    found = server()
+    needs("OpenSandbox", present=isinstance(found, Server), reason=str(found))
+    assert isinstance(found, Server)
+    return Recycling(found.config())
+
+
+PROVIDERS: dict[str, Callable[[Path], SandboxProvider]] = {
+    "docker": docker,
+    "local-bubblewrap": bubblewrap,
+    "local-plain": plain,
+    "opensandbox": opensandbox,
+}
 
 
 @pytest.fixture(params=sorted(PROVIDERS))
 async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    """Each provider."""
+    made = PROVIDERS[request.param](tmp_path / "sandboxes")
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture(params=["local-bubblewrap", "local-plain"])
+async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    """The local provider, in its two ways."""
     made = PROVIDERS[request.param](tmp_path / "sandboxes")
     yield made
     await made.aclose()
@@ -53,7 +96,15 @@ async def sandbox(provider: SandboxProvider, spec: SandboxSpec) -> Sandbox:
 
 @pytest.fixture
 async def isolated(tmp_path: Path) -> AsyncIterator[SandboxProvider]:
-    """A provider whose isolation is bubblewrap."""
+    """The local provider with bubblewrap."""
     made = bubblewrap(tmp_path / "sandboxes")
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def containers(tmp_path: Path) -> AsyncIterator[DockerProvider]:
+    """The docker provider."""
+    made = docker(tmp_path)
     yield made
     await made.aclose()

@@ -18,8 +18,8 @@ from gym.sandbox.providers.local import groups
         (Resources(disk_mib=1), "head -c 3000000 /dev/zero >file && echo held"),
     ],
 )
-async def test_limits(provider: SandboxProvider, resources: Resources, command: str | list[str]) -> None:
-    sandbox = await provider.create(SandboxSpec(resources=resources))
+async def test_limits(local: SandboxProvider, resources: Resources, command: str | list[str]) -> None:
+    sandbox = await local.create(SandboxSpec(resources=resources))
     result = await sandbox.exec(command)
     assert result.exit_code != 0
     assert b"held" not in result.stdout

@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
-from gym.sandbox.interface import SandboxProvider, SandboxSpec
-from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig, default_root, processes
+from gym.sandbox import processes
+from gym.sandbox.interface import Mount, SandboxProvider, SandboxSpec
+from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig, default_root
 from tests.sandbox.running import PROJECT, run_python
 
 
@@ -24,8 +25,8 @@ async def test_no_isolation_has_to_be_allowed(tmp_path: Path) -> None:
     assert not provider.isolated
     assert provider.describe() == "plain temporary directory, NO isolation"
     with pytest.raises(UserError) as caught:
-        await provider.create(SandboxSpec(image="i", network="gym_only", workdir="w"))
-    assert [problem.key for problem in caught.value.problems] == ["sandbox.isolation", "network", "image", "workdir"]
+        await provider.create(SandboxSpec(image="i", workdir="w", mounts=(Mount(tmp_path, "/m"),)))
+    assert [problem.key for problem in caught.value.problems] == ["sandbox.isolation", "image", "workdir", "mounts"]
     assert "allow_unisolated: true" in str(caught.value)
 
 
@@ -103,9 +104,9 @@ async def test_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("descriptor", [{}, {"directory": "/"}, {"directory": "/etc/x", "sandbox_id": "x"}])
-async def test_connect_takes_only_sandboxes_of_its_root(provider: SandboxProvider, descriptor: dict[str, str]) -> None:
+async def test_connect_takes_only_sandboxes_of_its_root(local: SandboxProvider, descriptor: dict[str, str]) -> None:
     with pytest.raises(EpisodeFailure, match="no sandbox") as caught:
-        await provider.connect(dict(descriptor))
+        await local.connect(dict(descriptor))
     assert caught.value.kind == "sandbox_lost"
 
 
@@ -116,9 +117,9 @@ async def test_connect_needs_the_same_isolation(isolated: SandboxProvider, tmp_p
         await other.connect(sandbox.descriptor())
 
 
-async def test_a_borrower_in_another_process(provider: SandboxProvider, tmp_path: Path) -> None:
-    sandbox = await provider.create(SandboxSpec(env={"A": "1"}))
-    isolation = "bubblewrap" if provider.isolated else "none"
+async def test_a_borrower_in_another_process(local: SandboxProvider, tmp_path: Path) -> None:
+    sandbox = await local.create(SandboxSpec(env={"A": "1"}))
+    isolation = "bubblewrap" if local.isolated else "none"
     script = f"""
 import asyncio, json, os
 from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig
@@ -157,6 +158,7 @@ async def test_the_default_root_must_be_ours(tmp_path: Path, monkeypatch: pytest
     [
         ("gym.sandbox.interface", ["pydantic", "asyncio", "omegaconf"]),
         ("gym.sandbox.providers.local", ["fastapi", "httpx", "uvicorn", "docker", "rich", "hydra", "omegaconf"]),
+        ("gym.sandbox.providers.docker", ["fastapi", "httpx", "uvicorn", "docker", "requests", "rich", "hydra"]),
     ],
 )
 def test_imports_are_light(module: str, absent: list[str]) -> None:

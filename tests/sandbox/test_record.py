@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from gym.sandbox import processes
 from gym.sandbox.interface import Resources, SandboxProvider, SandboxSpec
-from gym.sandbox.providers.local import processes, sweep
-from gym.sandbox.providers.local.record import Owner, Record
+from gym.sandbox.owner import Owner
+from gym.sandbox.providers.local import sweep
+from gym.sandbox.providers.local.record import Record
 from tests.sandbox.running import run_python
 
 DEEP = ["python3", "-c", "import os\nfor _ in range(3000):\n os.mkdir('d'); os.chdir('d')"]
 
 
 @pytest.mark.parametrize("command", ["mkdir -p a/b; touch a/b/c; chmod 0 a/b a", DEEP, "ln -s / root"])
-async def test_hostile_trees_are_removed(provider: SandboxProvider, tmp_path: Path, command: str | list[str]) -> None:
-    sandbox = await provider.create(SandboxSpec())
+async def test_hostile_trees_are_removed(local: SandboxProvider, tmp_path: Path, command: str | list[str]) -> None:
+    sandbox = await local.create(SandboxSpec())
     result = await sandbox.exec(command)
     assert result.exit_code == 0, result.stderr_text
     await sandbox.stop()
@@ -44,16 +46,16 @@ asyncio.run(main())
 """
 
 
-async def test_a_crash_leaves_nothing_after_the_next_start(provider: SandboxProvider, tmp_path: Path) -> None:
+async def test_a_crash_leaves_nothing_after_the_next_start(local: SandboxProvider, tmp_path: Path) -> None:
     root = tmp_path / "sandboxes"
-    isolation = "bubblewrap" if provider.isolated else "none"
+    isolation = "bubblewrap" if local.isolated else "none"
     assert run_python(CRASH.format(isolation, str(root))).returncode == -signal.SIGKILL
     (left,) = root.iterdir()
-    if provider.isolated:
+    if local.isolated:
         await gone(left.name)  # without any help
     else:
         assert processes.marked((f"{left.name}:",))
-    sandbox = await provider.create(SandboxSpec())
+    sandbox = await local.create(SandboxSpec())
     assert [path.name for path in root.iterdir()] == [sandbox.id]
     await gone(left.name)
 

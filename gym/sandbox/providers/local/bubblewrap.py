@@ -13,14 +13,14 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gym.sandbox.interface import SandboxSpec
+from gym.sandbox.processes import MARK
 from gym.sandbox.providers.local import system
 from gym.sandbox.providers.local.command import Launch
-from gym.sandbox.providers.local.isolation import Place, Prepared
+from gym.sandbox.providers.local.isolation import Place, Prepared, Reach
 from gym.sandbox.providers.local.namespace import Namespace
-from gym.sandbox.providers.local.processes import MARK
 from gym.sandbox.providers.local.tree import Tree
 
 HOME = "/home/gym"
@@ -84,12 +84,32 @@ def _mounts(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [word for source, target in pairs for word in ("--ro-bind", source, target)]
 
 
+def _top(target: str) -> str:
+    """The top-level folder of a mount's path, which belongs to mounts alone."""
+    return PurePosixPath(target).parts[1]
+
+
+def _tops(spec: SandboxSpec) -> list[str]:
+    return [_top(mount.target) for mount in spec.mounts]
+
+
+def _mounted(mounts: Sequence[tuple[str, str]]) -> list[str]:
+    """Options for the mounts of a spec; those deeper down lie in a fresh folder, which nothing inside can prepare."""
+    deeper = sorted({f"/{_top(target)}" for _, target in mounts if PurePosixPath(target).parent != PurePosixPath("/")})
+    return [
+        *(word for top in deeper for word in ("--tmpfs", top)),
+        *_mounts(mounts),
+        *(word for top in deeper for word in ("--remount-ro", top)),
+    ]
+
+
 class Bubblewrap:
     """Commands in namespaces of their own, with no more of this machine than its system files, read-only."""
 
     name = "bubblewrap"
     isolated = True
     own_namespace = True
+    mounts = True
     users = frozenset({"0", "root"})
 
     def __init__(self, installed: Installed) -> None:
@@ -109,7 +129,7 @@ class Bubblewrap:
         files = directory / "files"
         for name in sorted(self.reserved):
             (files / name).mkdir(parents=True)
-        for name in ("tmp", "var/tmp", "run", "opt", HOME[1:], spec.workdir.lstrip("/")):
+        for name in ("tmp", "var/tmp", "run", "opt", HOME[1:], spec.workdir.lstrip("/"), *_tops(spec)):
             (files / name).mkdir(parents=True, exist_ok=True)
         for name in ("tmp", "var/tmp"):
             (files / name).chmod(0o1777)
@@ -117,11 +137,12 @@ class Bubblewrap:
         system.write_etc(directory / "system", HOME, with_network=spec.network == "open")
         return Prepared(spec.workdir, _environment())
 
-    def files(self, directory: Path, workdir: str) -> Tree:
+    def files(self, place: Place) -> Tree:
         """The files of a sandbox, for access from the host."""
-        return Tree(directory / "files", "/", workdir, self.reserved)
+        mounted = {_top(target) for _, target in place.record.mounts}
+        return Tree(place.directory / "files", "/", place.record.workdir, self.reserved | mounted)
 
-    def launch(self, place: Place, argv: list[str], env: dict[str, str]) -> Launch:
+    def launch(self, place: Place, argv: list[str], env: dict[str, str], reach: Reach) -> Launch:
         """How to start one command; `env` is complete."""
         directory = place.directory
         options = [
@@ -132,11 +153,12 @@ class Bubblewrap:
             *_mounts(system.etc(directory / "system")),
             *system.private_masks(directory.parent),
             *system.python_options(directory / "system"),
+            *_mounted(place.record.mounts),
             *DEVICES,
             *("--chdir", "/", "--clearenv"),
             *(word for name, value in env.items() for word in ("--setenv", name, value)),
         ]
-        namespace = Namespace()
+        namespace = Namespace(reach)
         words = namespace.words(options)
         # The first process inside keeps the environment and command line that bwrap was started with, and the code
         # inside can read both: so the one holds only the mark, and the options travel through a file.

@@ -18,6 +18,7 @@ from gym.failures import EpisodeFailure
 from gym.sandbox.interface import DEFAULT_OUTPUT_BYTES, DEFAULT_TIMEOUT_SECONDS, ExecResult, OnOutput, StreamName
 from gym.sandbox.output import Capture
 from gym.sandbox.waiting import uncancelled
+from gym.sandbox.words import refused
 
 # How long output may still flow when all processes that can be found are gone.
 DRAIN_SECONDS = 1.0
@@ -40,6 +41,13 @@ class ProcessTree(Protocol):
 
     def started(self, process: Process | None) -> None:
         """Called when the first process runs, or with None when it could not be started."""
+
+    async def entered(self) -> None:
+        """Called when the first process runs, before anything is waited for.
+
+        Raises:
+            EpisodeFailure: `sandbox_lost`: what the command needs could not be set up.
+        """
 
     async def end(self) -> None:
         """Kill what is left and return when it is gone.
@@ -95,6 +103,7 @@ async def run(launch: Launch, terms: Terms, stopped: asyncio.Future[str]) -> Exe
         try:
             # Cancelled half-way, asyncio would kill the first process before its tree is known.
             process = await uncancelled(_spawn(launch, streams))
+            await launch.tree.entered()
             timed_out = await _timed_out(process, terms.timeout_seconds, stopped, streams.failed)
         except OSError as error:
             return _not_started(error)
@@ -160,11 +169,6 @@ def _not_started(error: OSError) -> ExecResult:
     if error.errno == errno.E2BIG:
         return refused("argument list too long")
     raise EpisodeFailure("sandbox_lost", f"could not start a process: {error}") from error
-
-
-def refused(reason: str) -> ExecResult:
-    """The result of a command that no shell could start."""
-    return ExecResult(exit_code=126, stderr=f"sh: {reason}\n".encode())
 
 
 class _Streams:

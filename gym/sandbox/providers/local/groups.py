@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from gym.sandbox import processes
 from gym.sandbox.interface import Resources
-from gym.sandbox.providers.local import processes
 
 MOUNT = Path("/sys/fs/cgroup")
 CPU_PERIOD_MICROSECONDS = 100_000
@@ -67,6 +69,17 @@ def remove(name: str, mount: Path = MOUNT) -> None:
                     processes.kill(int(pid))
                 # The kernel needs a moment after the last process.
                 time.sleep(0.005)
+
+
+def out_of_memory(folders: Sequence[str]) -> int:
+    """How many processes the kernel has killed for want of memory in these control groups."""
+    killed = 0
+    for folder in folders:
+        for file in ("memory.events", "memory.oom_control"):
+            with suppress(OSError):
+                counts = dict(line.split() for line in Path(folder, file).read_text().splitlines())
+                killed += int(counts.get("oom_kill", 0))
+    return killed
 
 
 def _existing(name: str, mount: Path) -> list[Path]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gym.sandbox.interface import SandboxSpec
 from gym.sandbox.providers.local.command import Launch
 from gym.sandbox.providers.local.record import Record
 from gym.sandbox.providers.local.tree import Tree
+
+Reach: TypeAlias = Mapping[int, tuple[str, int]]
+"""Loopback ports inside that lead to Gym servers, with host and port of each on this machine."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,10 @@ class Isolation(Protocol):
         """Whether commands run in a user namespace of their own."""
 
     @property
+    def mounts(self) -> bool:
+        """Whether host folders can be mounted."""
+
+    @property
     def users(self) -> frozenset[str]:
         """Ways to name the one user that commands run as."""
 
@@ -57,8 +65,8 @@ class Isolation(Protocol):
     def prepare(self, directory: Path, spec: SandboxSpec) -> Prepared:
         """Make the folders of a sandbox in its new directory."""
 
-    def files(self, directory: Path, workdir: str) -> Tree:
+    def files(self, place: Place) -> Tree:
         """The files of a sandbox, for access from the host."""
 
-    def launch(self, place: Place, argv: list[str], env: dict[str, str]) -> Launch:
+    def launch(self, place: Place, argv: list[str], env: dict[str, str], reach: Reach) -> Launch:
         """How to start one command; `env` is complete."""

@@ -11,16 +11,6 @@ from gym.sandbox.interface import Resources
 COUNTS_PER_NAMESPACE = (5, 14)
 
 
-def with_defaults(asked: Resources, default: Resources) -> Resources:
-    """`asked`, with its gaps filled from `default`."""
-    return Resources(
-        cpu=default.cpu if asked.cpu is None else asked.cpu,
-        memory_mib=default.memory_mib if asked.memory_mib is None else asked.memory_mib,
-        pids=default.pids if asked.pids is None else asked.pids,
-        disk_mib=default.disk_mib if asked.disk_mib is None else asked.disk_mib,
-    )
-
-
 def shell_lines(resources: Resources, grouped: Collection[str], *, own_namespace: bool) -> str:
     """Shell commands that set the limits which no control group holds; best effort, for each process alone.
 

@@ -7,24 +7,38 @@ import json
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from gym.failures import EpisodeFailure
+from gym.sandbox.processes import GONE_SECONDS
+from gym.sandbox.providers.local import netns
 from gym.sandbox.providers.local.command import Verdict
-from gym.sandbox.providers.local.processes import GONE_SECONDS
+from gym.sandbox.relay import Relay
+from gym.sandbox.waiting import uncancelled
 
 
 class Namespace:
-    """The process namespace of one command: it dies with its first process, and everything in it."""
+    """The process namespace of one command: it dies with its first process, and everything in it.
 
-    def __init__(self) -> None:
+    Args:
+        reach: Loopback ports inside that lead to servers of this machine, with host and port of each.
+    """
+
+    def __init__(self, reach: Mapping[int, tuple[str, int]] | None = None) -> None:
+        self._reach = dict(reach or {})
+        self._relays: list[Relay] = []
         self._status_fd, status_child_fd = os.pipe()
         self._options_fd = os.memfd_create("options", 0)
         self.child_fds: tuple[int, ...] = (status_child_fd, self._options_fd)
+        self._hold_fd = -1
+        if self._reach:
+            held_fd, self._hold_fd = os.pipe()
+            self.child_fds += (held_fd,)
         self._status = bytearray()
         self._known = asyncio.Event()
         self._process: Process | None = None
+        self._init_pid = 0
         self._init_pidfd: int | None = None
         self._exit_code: int | None = None
         os.set_blocking(self._status_fd, False)
@@ -35,8 +49,10 @@ class Namespace:
         with os.fdopen(os.dup(self._options_fd), "wb") as file:
             file.write(b"".join(os.fsencode(word) + b"\0" for word in options))
         os.lseek(self._options_fd, 0, os.SEEK_SET)
-        status, options_fd = self.child_fds
-        return ["--args", str(options_fd), "--json-status-fd", str(status)]
+        status, options_fd, *held = self.child_fds
+        # Held back, bwrap has everything ready and waits to start the command.
+        hold = ["--block-fd", str(held[0])] if held else []
+        return ["--args", str(options_fd), "--json-status-fd", str(status), *hold]
 
     def started(self, process: Process | None) -> None:
         """Remember the first process and close what it has inherited by now."""
@@ -44,6 +60,20 @@ class Namespace:
         for fd in self.child_fds:
             os.close(fd)
         self.child_fds = ()
+
+    async def entered(self) -> None:
+        """Let the command reach its servers, and only then begin."""
+        if not self._reach:
+            return
+        await self._known.wait()
+        if self._init_pidfd is None:
+            return
+        try:
+            sockets = await uncancelled(asyncio.to_thread(netns.listen, self._init_pid, list(self._reach)))
+        except OSError as error:
+            raise EpisodeFailure("sandbox_lost", f"could not join a sandbox's network: {error}") from error
+        self._relays = [Relay(one, target) for one, target in zip(sockets, self._reach.values(), strict=True)]
+        os.write(self._hold_fd, b".")
 
     async def end(self) -> None:
         """Kill everything in the namespace and wait until it is gone."""
@@ -63,6 +93,8 @@ class Namespace:
         finally:
             self._ready()
             self._close()
+            for relay in self._relays:
+                await relay.aclose()
 
     def verdict(self, returncode: int) -> Verdict | None:
         """Bubblewrap passes the exit code on; without its report the command never ran."""
@@ -86,8 +118,9 @@ class Namespace:
         for line in lines:
             report = json.loads(line)
             if "child-pid" in report:
+                self._init_pid = report["child-pid"]
                 with suppress(ProcessLookupError):
-                    self._init_pidfd = os.pidfd_open(report["child-pid"])
+                    self._init_pidfd = os.pidfd_open(self._init_pid)
                 self._known.set()
             self._exit_code = report.get("exit-code", self._exit_code)
 
@@ -100,6 +133,9 @@ class Namespace:
 
     def _close(self) -> None:
         self._close_status()
+        if self._hold_fd >= 0:
+            os.close(self._hold_fd)
+            self._hold_fd = -1
         if self._init_pidfd is not None:
             os.close(self._init_pidfd)
             self._init_pidfd = None

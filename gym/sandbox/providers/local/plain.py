@@ -8,10 +8,10 @@ from asyncio.subprocess import Process
 from pathlib import Path
 
 from gym.failures import EpisodeFailure
+from gym.sandbox import processes
 from gym.sandbox.interface import SandboxSpec
-from gym.sandbox.providers.local import processes
 from gym.sandbox.providers.local.command import Launch, Verdict
-from gym.sandbox.providers.local.isolation import Place, Prepared
+from gym.sandbox.providers.local.isolation import Place, Prepared, Reach
 from gym.sandbox.providers.local.tree import Tree
 
 
@@ -21,6 +21,7 @@ class Plain:
     name = "none"
     isolated = False
     own_namespace = False
+    mounts = False
     reserved: frozenset[str] = frozenset()
 
     def describe(self) -> str:
@@ -52,12 +53,13 @@ class Plain:
             },
         )
 
-    def files(self, directory: Path, workdir: str) -> Tree:
+    def files(self, place: Place) -> Tree:
         """The files of a sandbox, for access from the host."""
-        return Tree(directory / "files", str(directory / "files"), workdir)
+        directory = place.directory / "files"
+        return Tree(directory, str(directory), place.record.workdir)
 
-    def launch(self, place: Place, argv: list[str], env: dict[str, str]) -> Launch:
-        """How to start one command; `env` is complete."""
+    def launch(self, place: Place, argv: list[str], env: dict[str, str], reach: Reach) -> Launch:  # noqa: ARG002
+        """How to start one command; `env` is complete. Everything can be reached anyway."""
         return Launch(argv, env, MarkedProcesses(env[processes.MARK]), place.directory)
 
 
@@ -71,6 +73,9 @@ class MarkedProcesses:
     def started(self, process: Process | None) -> None:
         """Remember the first process."""
         self._process = process
+
+    async def entered(self) -> None:
+        """Nothing is held back."""
 
     async def end(self) -> None:
         """Kill them all and wait until they are gone."""

@@ -16,17 +16,21 @@ from pydantic import ValidationError
 
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
-from gym.sandbox.interface import JSON, Capabilities, Network, SandboxProvider, SandboxSpec
+from gym.sandbox.interface import JSON, Capabilities, Mount, Network, SandboxProvider, SandboxSpec
+from gym.sandbox.owner import Owner
 from gym.sandbox.providers.local import groups, limits
 from gym.sandbox.providers.local.bubblewrap import Bubblewrap, Installed, probe
 from gym.sandbox.providers.local.isolation import Isolation, Place
 from gym.sandbox.providers.local.plain import Plain
-from gym.sandbox.providers.local.record import Owner, Record, default_root, new_id, remove, sweep
+from gym.sandbox.providers.local.record import Record, default_root, new_id, new_lease, remove, sweep
 from gym.sandbox.providers.local.sandbox import LocalSandbox
 from gym.sandbox.providers.local.settings import LocalProviderConfig
 from gym.sandbox.waiting import uncancelled
+from gym.sandbox.words import refuses_mount, refuses_workdir
 
-NETWORKS: frozenset[Network] = frozenset({"open", "none"})
+NETWORKS: frozenset[Network] = frozenset({"open", "gym_only", "none"})
+# Folders of a root that belong to the sandbox, so that mounts cannot have them.
+OWN = frozenset({"tmp", "var", "run", "opt", "home"})
 
 
 class LocalProvider(SandboxProvider):
@@ -49,7 +53,8 @@ class LocalProvider(SandboxProvider):
     @property
     def capabilities(self) -> Capabilities:
         """One user, no images. Without isolation, `networks` says what is accepted, not what is kept."""
-        return Capabilities(root="0" in self._isolation.users, users=False, networks=NETWORKS)
+        isolation = self._isolation
+        return Capabilities(root="0" in isolation.users, users=False, networks=NETWORKS, mounts=isolation.mounts)
 
     def describe(self) -> str:
         """One line for log and manifest."""
@@ -83,10 +88,16 @@ class LocalProvider(SandboxProvider):
             record = Record.load(directory)
         except (OSError, ValidationError) as error:
             raise EpisodeFailure("sandbox_lost", f"no sandbox {descriptor.get('sandbox_id')}: {error}") from error
+        if record.lease != descriptor.get("lease"):
+            raise EpisodeFailure("sandbox_lost", f"sandbox {record.id} was taken back by its owner")
         if record.isolation != self._isolation.name:
             raise EpisodeFailure("sandbox_lost", f"sandbox {record.id} has the isolation {record.isolation}, not ours")
         sandbox = LocalSandbox(Place(directory, record), self._isolation, owned=False)
         return self._keep(sandbox)
+
+    async def sweep(self) -> int:
+        """See `SandboxProvider.sweep`; what lies in this provider's root."""
+        return await uncancelled(asyncio.to_thread(sweep, self._root))
 
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
@@ -127,25 +138,35 @@ class LocalProvider(SandboxProvider):
             problems.append(Problem(what, "use sandbox=docker or sandbox=opensandbox", key="image"))
         if (reason := self._refuses_workdir(spec.workdir)) is not None:
             problems.append(Problem(f"the work directory `{spec.workdir}` cannot be used: {reason}", key="workdir"))
+        for mount in spec.mounts:
+            if (reason := self._refuses_mount(mount, spec)) is not None:
+                problems.append(
+                    Problem(f"{mount.source} cannot be mounted at `{mount.target}`: {reason}", key="mounts")
+                )
         if problems:
             raise UserError(problems)
 
     def _refuses_workdir(self, workdir: str) -> str | None:
-        path = PurePosixPath(workdir)
-        if not path.is_absolute() or ".." in path.parts or "\0" in workdir:
-            return "it must be an absolute path without `..`"
-        if path == PurePosixPath("/"):
-            return "it must lie below the root"
-        return (
-            f"/{path.parts[1]} is a read-only part of the system" if path.parts[1] in self._isolation.reserved else None
-        )
+        if (reason := refuses_workdir(workdir)) is not None:
+            return reason
+        top = PurePosixPath(workdir).parts[1]
+        return f"/{top} is a read-only part of the system" if top in self._isolation.reserved else None
+
+    def _refuses_mount(self, mount: Mount, spec: SandboxSpec) -> str | None:
+        if not self._isolation.mounts:
+            return "without isolation there are no mounts"
+        if (reason := refuses_mount(mount)) is not None:
+            return reason
+        top = PurePosixPath(mount.target).parts[1]
+        taken = self._isolation.reserved | OWN | set(PurePosixPath(spec.workdir).parts[1:2])
+        return f"/{top} is in use; take a top-level folder of its own, such as /gym" if top in taken else None
 
     def _make(self, directory: Path, spec: SandboxSpec) -> Record:
         """Make the directory of a sandbox; blocks."""
         self._open_root()
         directory.mkdir(mode=0o700)
         prepared = self._isolation.prepare(directory, spec)
-        wanted = limits.with_defaults(spec.resources, self._config.default_resources)
+        wanted = self._config.limits(spec.resources)
         grouped = groups.create(directory.name, wanted)
         now = time.time()
         record = Record(
@@ -160,6 +181,9 @@ class LocalProvider(SandboxProvider):
             network=spec.network,
             control_groups=sorted({str(folder) for folder in grouped.values()}),
             limits=limits.shell_lines(wanted, grouped, own_namespace=self._isolation.own_namespace),
+            mounts=[(str(mount.source.resolve()), mount.target) for mount in spec.mounts],
+            gym_address=spec.gym_address,
+            lease=new_lease(),
         )
         record.save(directory)
         return record

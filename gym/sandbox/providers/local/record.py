@@ -19,48 +19,22 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gym.sandbox import processes
 from gym.sandbox.interface import Network
-from gym.sandbox.providers.local import groups, processes
+from gym.sandbox.owner import Owner
+from gym.sandbox.providers.local import groups
 
 RECORD = "sandbox.json"
 UNFINISHED_SECONDS = 60.0
 OURS = re.compile("gym-[0-9a-f]{12}")
-PID_NAMESPACE = Path("/proc/self/ns/pid")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-class Owner(BaseModel):
-    """A process, told apart from later ones with the same number."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    pid: int
-    start_time: str
-    pid_namespace: str
-    boot: str
-
-    @classmethod
-    def current(cls) -> Self:
-        """The running process."""
-        pid = os.getpid()
-        return cls(
-            pid=pid,
-            start_time=processes.start_time(pid),
-            pid_namespace=str(PID_NAMESPACE.readlink()),
-            boot=BOOT_ID.read_text().strip(),
-        )
-
-    def gone(self, observer: Owner) -> bool:
-        """Whether it has certainly ended, as `observer` sees it. Another container's processes are not seen."""
-        if self.boot != observer.boot:
-            return True
-        if self.pid_namespace != observer.pid_namespace:
-            return False
-        return not processes.alive(self.pid) or processes.start_time(self.pid) != self.start_time
 
 
 class Record(BaseModel):
-    """How a sandbox was made: enough to run commands in it from another process."""
+    """How a sandbox was made: enough to run commands in it from another process.
+
+    Attributes:
+        lease: What borrowers must name; a new one takes the sandbox back from them.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,12 +49,16 @@ class Record(BaseModel):
     network: Network
     control_groups: list[str]
     limits: str
+    mounts: list[tuple[str, str]] = []
+    gym_address: tuple[str, int] | None = None
+    lease: str = ""
 
     def save(self, directory: Path) -> None:
-        """Write the record, readable only by this user."""
-        path = directory / RECORD
+        """Write the record, readable only by this user; readers see the old one or the new one."""
+        path = directory / f".{RECORD}"
         path.touch(0o600)
         path.write_text(self.model_dump_json())
+        path.replace(directory / RECORD)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -96,6 +74,11 @@ class Record(BaseModel):
 def new_id() -> str:
     """A name for a new sandbox. Only directories of such names are ever swept."""
     return f"gym-{secrets.token_hex(6)}"
+
+
+def new_lease() -> str:
+    """What the descriptors of a sandbox name from now on."""
+    return secrets.token_hex(6)
 
 
 def default_root() -> Path:

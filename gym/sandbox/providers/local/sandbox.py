@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -12,8 +11,12 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
+from gym.sandbox import processes
+from gym.sandbox.addresses import split_url, with_address
 from gym.sandbox.interface import (
     DEFAULT_OUTPUT_BYTES,
     DEFAULT_TIMEOUT_SECONDS,
@@ -22,12 +25,14 @@ from gym.sandbox.interface import (
     OnOutput,
     Sandbox,
 )
-from gym.sandbox.providers.local import processes
+from gym.sandbox.life import Life
+from gym.sandbox.providers.local import groups
 from gym.sandbox.providers.local.collect import copy_out
-from gym.sandbox.providers.local.command import Launch, Terms, refused, run
+from gym.sandbox.providers.local.command import Launch, Terms, run
 from gym.sandbox.providers.local.isolation import Isolation, Place
-from gym.sandbox.providers.local.record import RECORD, remove
+from gym.sandbox.providers.local.record import RECORD, Record, new_lease, remove
 from gym.sandbox.waiting import uncancelled
+from gym.sandbox.words import checked_environment, refused, unfit
 
 T = TypeVar("T")
 
@@ -46,16 +51,16 @@ class LocalSandbox(Sandbox):
 
     def __init__(self, place: Place, isolation: Isolation, *, owned: bool) -> None:
         self._place = place
-        self._record = place.record
         self._isolation = isolation
         self._owned = owned
-        self._files = isolation.files(place.directory, place.record.workdir)
+        self._files = isolation.files(place)
         self._lent = False
         self.freed = False
-        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._life = Life(place.record.id)
         self._freeing = asyncio.Lock()
-        self._active: set[asyncio.Future[None]] = set()
-        self._expiry: asyncio.Task[None] | None = None
+        self._reach: dict[int, tuple[str, int]] = {}
+        if place.record.gym_address is not None and place.record.network == "gym_only":
+            self._reach[place.record.gym_address[1]] = place.record.gym_address
 
     @property
     def id(self) -> str:
@@ -85,14 +90,17 @@ class LocalSandbox(Sandbox):
             raise UserError(f"a local sandbox has no user `{user}`, only {known}; use sandbox=docker for other users")
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
         start = str(PurePosixPath(self.workdir) / (cwd or ""))
-        if (reason := _unfit([start, *argv])) is not None:
+        if (reason := unfit([start, *argv])) is not None:
             return refused(reason)
-        environment = self._environment(env or {})
+        environment = checked_environment({**self._record.env, **(env or {})})
+        environment[processes.MARK] = f"{self.id}:{secrets.token_hex(6)}"
         async with self._use():
             argv = ["/bin/sh", "-c", self._record.limits + START, "sh", start, *argv]
-            launch = self._isolation.launch(self._place, argv, environment)
+            launch = self._isolation.launch(self._place, argv, environment, self._reach)
             terms = Terms(stdin, timeout_seconds, max_output_bytes, on_output)
-            return await run(_join_groups(launch, self._record.control_groups), terms, self._stopped)
+            killed = groups.out_of_memory(self._record.control_groups)
+            result = await run(_join_groups(launch, self._record.control_groups), terms, self._life.ended)
+            return replace(result, oom=groups.out_of_memory(self._record.control_groups) > killed)
 
     async def upload(self, source: Path | bytes, target: str, *, mode: int | None = None) -> None:
         """See `Sandbox.upload`."""
@@ -114,38 +122,83 @@ class LocalSandbox(Sandbox):
         async with self._use():
             return await _in_thread(lambda: self._files.read(path, max_bytes))
 
+    async def alive(self) -> bool:
+        """Whether its directory is there and its time is not up."""
+        try:
+            async with self._use():
+                return True
+        except EpisodeFailure:
+            return False
+
+    async def gym_url(self, url: str) -> str:
+        """See `Sandbox.gym_url`; with `gym_only`, a server keeps its port, on the sandbox's own loopback."""
+        address = split_url(url)
+        async with self._use():
+            if not self._isolation.isolated or self._record.network == "open":
+                return url
+            if self._record.network == "none":
+                raise UserError(f"a sandbox with network `none` cannot reach {url}; set network to gym_only")
+            if self._reach.setdefault(address[1], address) != address:
+                raise UserError(
+                    f"{url}: another Gym server with the same port can be reached from this sandbox already"
+                )
+            return with_address(url, "127.0.0.1", address[1])
+
+    async def forward(self, port: int) -> tuple[str, int]:
+        """See `Sandbox.forward`; only a sandbox that shares this machine's network can be reached."""
+        async with self._use():
+            if self._isolation.isolated and self._record.network != "open":
+                raise UserError(f"this machine cannot reach port {port} of a local sandbox: its network is its own")
+            return "127.0.0.1", port
+
+    async def renew(self, ttl_seconds: float) -> None:
+        """See `Sandbox.renew`."""
+        self._refuse_borrower("renew")
+        async with self._use():
+            await self._save(self._record.model_copy(update={"expires_at": time.time() + ttl_seconds}))
+            self.expire_after(ttl_seconds)
+
     def descriptor(self) -> dict[str, JSON]:
         """See `Sandbox.descriptor`; it works on this machine only, and for the same user."""
         self._lent = True
-        return {"sandbox_id": self.id, "directory": str(self._place.directory), "workdir": self.workdir}
+        return {
+            "sandbox_id": self.id,
+            "directory": str(self._place.directory),
+            "workdir": self.workdir,
+            "lease": self._record.lease,
+        }
+
+    async def fence(self) -> None:
+        """See `Sandbox.fence`."""
+        self._refuse_borrower("fence")
+        async with self._use():
+            await self._save(self._record.model_copy(update={"lease": new_lease()}))
+            await self._end_borrowers()
 
     async def stop(self) -> None:
         """See `Sandbox.stop`."""
-        self._end("is stopped")
-        if self._expiry is not None and self._expiry is not asyncio.current_task():
-            self._expiry.cancel()
+        self._life.end("is stopped")
+        self._life.never_expire()
         await uncancelled(self._free())
 
     def expire_after(self, seconds: float) -> None:
         """Stop the sandbox when its time is up, even if its owner does not."""
+        self._life.expire_after(seconds, self.stop)
 
-        async def expire() -> None:
-            await asyncio.sleep(seconds)
-            self._end(f"has outlived its ttl of {seconds:g} s")
-            try:
-                await self.stop()
-            except EpisodeFailure:
-                return  # the owner's own `stop` tries again, and tells
+    @property
+    def _record(self) -> Record:
+        return self._place.record
 
-        self._expiry = asyncio.ensure_future(expire())
+    async def _save(self, record: Record) -> None:
+        await _in_thread(lambda: record.save(self._place.directory))
+        self._place = Place(self._place.directory, record)
 
-    def _end(self, reason: str) -> None:
-        if not self._stopped.done():
-            self._stopped.set_result(f"sandbox {self.id} {reason}")
+    def _refuse_borrower(self, what: str) -> None:
+        if not self._owned:
+            raise UserError(f"sandbox {self.id} is borrowed: only its owner can {what} it")
 
     async def _free(self) -> None:
-        if self._active:
-            await asyncio.wait(self._active)
+        await self._life.unused()
         async with self._freeing:
             if self._owned and not self.freed:
                 await self._remove()
@@ -153,34 +206,39 @@ class LocalSandbox(Sandbox):
 
     async def _remove(self) -> None:
         try:
-            if self._lent and await processes.end_all(lambda: processes.marked((f"{self.id}:",))):
-                raise OSError("processes of a borrower could not be ended")
+            if self._lent:
+                await self._end_borrowers()
             await asyncio.to_thread(remove, self._place.directory, self.id)
-        except OSError as error:
+        except (OSError, EpisodeFailure) as error:
             raise EpisodeFailure("cleanup_failed", f"sandbox {self.id}: {error}") from error
+
+    async def _end_borrowers(self) -> None:
+        if left := await processes.end_all(lambda: processes.marked((f"{self.id}:",))):
+            raise EpisodeFailure("sandbox_lost", f"processes {left} of a borrower could not be ended")
 
     @asynccontextmanager
     async def _use(self) -> AsyncIterator[None]:
         """The time of one call: refused after the end, and waited for by `stop`."""
-        expires = self._record.expires_at
-        if self._stopped.done():
-            raise EpisodeFailure("sandbox_lost", self._stopped.result())
-        if not (self._place.directory / RECORD).exists() or (expires is not None and time.time() > expires):
-            raise EpisodeFailure("sandbox_lost", f"sandbox {self.id} is gone: its owner has stopped it")
-        done = asyncio.get_running_loop().create_future()
-        self._active.add(done)
-        try:
+        self._life.refuse_ended()
+        self._check()
+        async with self._life.use():
             yield
-        finally:
-            self._active.discard(done)
-            done.set_result(None)
 
-    def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        environment = {**self._record.env, **env}
-        for name, value in environment.items():
-            if not name or "=" in name or _unfit([name, value]):
-                raise ValueError(f"no environment can hold the variable {name!r}")
-        return environment | {processes.MARK: f"{self.id}:{secrets.token_hex(6)}"}
+    def _check(self) -> None:
+        gone = EpisodeFailure("sandbox_lost", f"sandbox {self.id} is gone: its owner has stopped it")
+        record = self._record
+        if self._owned:
+            if not (self._place.directory / RECORD).exists():
+                raise gone
+        else:
+            try:
+                record = Record.load(self._place.directory)
+            except (OSError, ValidationError):
+                raise gone from None
+            if record.lease != self._record.lease:
+                raise EpisodeFailure("sandbox_lost", f"sandbox {self.id} was taken back by its owner")
+        if record.expires_at is not None and time.time() > record.expires_at:
+            raise gone
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
@@ -188,20 +246,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await uncancelled(asyncio.to_thread(work))
 
 
-def _unfit(words: Sequence[str]) -> str | None:
-    """Why these words cannot be passed to a process; None when they can."""
-    for word in words:
-        if "\0" in word:
-            return "a command cannot contain a NUL character"
-        try:
-            os.fsencode(word)
-        except UnicodeEncodeError:
-            return "a command cannot contain half a surrogate pair"
-    return None
-
-
-def _join_groups(launch: Launch, groups: Sequence[str]) -> Launch:
-    if not groups:
+def _join_groups(launch: Launch, control_groups: Sequence[str]) -> Launch:
+    if not control_groups:
         return launch
-    argv = ["/bin/sh", "-c", JOIN, "sh", *groups, "--", *launch.argv]
+    argv = ["/bin/sh", "-c", JOIN, "sh", *control_groups, "--", *launch.argv]
     return replace(launch, argv=argv)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MARK = "GYM_SANDBOX"
-"""Variable that every command of a local sandbox carries: `<sandbox id>:<number of the command>`."""
+"""Variable that every command in a sandbox carries: `<sandbox id>:<number of the command>`."""
 
 GONE_SECONDS = 5.0
 PROC = Path("/proc")

@@ -1,0 +1,175 @@
+"""The Docker daemon: its SDK in threads of our own, and the raw connection of an exec.
+
+The SDK covers everything but an exec's streams: it has no half-close for standard input, needs a thread for as long as
+a command runs, and may lose output that arrives together with the response head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import threading
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from gym.errors import Problem, UserError
+
+T = TypeVar("T")
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+THREADS = 32
+CALL_SECONDS = 180
+READ_BYTES = 256 * 1024
+
+
+class DaemonError(Exception):
+    """The daemon refused a call, or did not answer.
+
+    Attributes:
+        status: HTTP status; 0 when there was no answer.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+        self.status = status
+
+    @property
+    def gone(self) -> bool:
+        """Whether the container does not exist or does not run."""
+        return self.status in (404, 409) or "is not running" in str(self)
+
+
+class Daemon:
+    """One Docker daemon. Nothing is reached before the first call.
+
+    Args:
+        host: Its address; None for `DOCKER_HOST` or the local socket.
+
+    Attributes:
+        closing: Long calls have to give up.
+    """
+
+    def __init__(self, host: str | None) -> None:
+        self.closing = threading.Event()
+        self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="docker")
+        self._opening = threading.Lock()
+        self._client: Any = None
+
+    async def call(self, work: Callable[[Any], T]) -> T:
+        """Run `work` with the SDK's client in a thread.
+
+        Raises:
+            DaemonError: refused, or no answer.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self.call_now, work)
+
+    def call_now(self, work: Callable[[Any], T]) -> T:
+        """The same as `call`, blocking."""
+        import docker.errors
+        import requests
+
+        try:
+            self._knock()
+            return work(self._open())
+        except docker.errors.APIError as error:
+            raise DaemonError(error.status_code or 500, str(error.explanation or error)) from error
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            raise DaemonError(0, f"the Docker daemon at {self.host} does not answer: {_cause(error)}") from error
+
+    def _open(self) -> Any:
+        import docker
+
+        with self._opening:
+            if self._client is None:
+                settings = docker.utils.kwargs_from_env() if "DOCKER_HOST" in os.environ else {}
+                settings["base_url"] = self.host
+                self._client = docker.APIClient(
+                    version="auto", timeout=CALL_SECONDS, num_pools=THREADS, max_pool_size=THREADS, **settings
+                )
+        return self._client
+
+    def _knock(self) -> None:
+        """Raises OSError where there is no socket: the SDK's own attempt leaks one, and says less."""
+        parts = urlsplit(self.host)
+        if parts.scheme == "unix":
+            with socket.socket(socket.AF_UNIX) as tried:
+                tried.connect(parts.path)
+
+    def version(self) -> str:
+        """The daemon's version; blocks.
+
+        Raises:
+            UserError: no daemon answers.
+        """
+        try:
+            return str(self.call_now(lambda api: api.version())["Version"])
+        except DaemonError as error:
+            fix = "start Docker, set DOCKER_HOST, or choose another sandbox"
+            raise UserError(Problem(str(error), fix, key="sandbox.host")) from error
+
+    async def start_exec(self, exec_id: str) -> tuple[StreamReader, StreamWriter]:
+        """Start a prepared exec and take over the connection, which then carries its streams.
+
+        Raises:
+            DaemonError: refused, or no answer.
+        """
+        path = await self.call(lambda api: f"/v{api.api_version}/exec/{exec_id}/start")
+        body = b'{"Detach":false,"Tty":false}'
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: docker\r\nContent-Type: application/json\r\n"
+            f"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        try:
+            reader, writer = await self._connect()
+        except OSError as error:
+            raise DaemonError(0, f"the Docker daemon at {self.host} does not answer: {error}") from error
+        try:
+            writer.write(head.encode() + body)
+            answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            status = int(answer.split(" ", 2)[1])
+            if status not in (101, 200):
+                raise DaemonError(status, await _message(reader, answer))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            writer.close()
+            raise DaemonError(0, f"the Docker daemon at {self.host} does not answer: {error}") from error
+        except BaseException:
+            writer.close()
+            raise
+        return reader, writer
+
+    async def _connect(self) -> tuple[StreamReader, StreamWriter]:
+        parts = urlsplit(self.host)
+        if parts.scheme in ("unix", "http+unix"):
+            return await asyncio.open_unix_connection(parts.path, limit=READ_BYTES)
+        if parts.scheme in ("tcp", "http") and parts.hostname and "DOCKER_TLS_VERIFY" not in os.environ:
+            return await asyncio.open_connection(parts.hostname, parts.port or 2375, limit=READ_BYTES)
+        raise DaemonError(0, f"{self.host}: only unix:// and tcp:// without TLS are supported")
+
+    def close(self) -> None:
+        """End the threads and connections; later calls fail."""
+        self.closing.set()
+        self._pool.shutdown(wait=True)
+        if self._client is not None:
+            self._client.close()
+
+
+async def _message(reader: StreamReader, head: str) -> str:
+    length = re.search(r"(?i)content-length: (\d+)", head)
+    body = await reader.read(65536) if length is None else await reader.readexactly(int(length[1]))
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode("utf-8", "replace")
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason of an error that libraries have wrapped several times."""
+    found = re.findall(r"(?:Error\(\d+, ')([^']+)'", str(error))
+    return found[-1] if found else " ".join(str(error).split())[:300]

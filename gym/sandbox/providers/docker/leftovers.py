@@ -1,0 +1,101 @@
+"""Labels that say whose a container is, and the sweep of what owners left behind."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from gym.sandbox.owner import Owner
+from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
+from gym.sandbox.providers.docker.networks import remove_network
+
+ID = "gym.sandbox"
+OWNER = "gym.owner"
+RUN = "gym.run"
+EXPIRES = "gym.expires"  # for people; the container ends by itself
+NETWORK = "gym.network"
+DIGEST = "gym.image"
+UNSEEN_SECONDS = 3600.0
+log = logging.getLogger(__name__)
+
+
+def ownership(run: str) -> dict[str, str]:
+    """Labels of everything that this process makes."""
+    return {OWNER: Owner.current().model_dump_json(), RUN: run}
+
+
+async def sweep(daemon: Daemon) -> int:
+    """Remove the containers and networks that ended processes left behind.
+
+    Returns:
+        The number of containers.
+
+    Raises:
+        DaemonError: the daemon does not answer.
+    """
+
+    def remove(api: Any) -> int:
+        observer = Owner.current()
+        filters = {"label": OWNER}
+        containers = [item for item in api.containers(all=True, filters=filters) if _left(item, observer)]
+        for item in containers:
+            remove_container(api, item["Id"])
+        for item in api.networks(filters=filters):
+            if (item["Labels"] or {}).get(OWNER) and _gone(item["Labels"], observer) is True:
+                try:
+                    remove_network(api, item["Name"])
+                except Exception as error:  # somebody's container may hang on it; the next sweep tries again
+                    log.warning("the network %s could not be removed: %s", item["Name"], error)
+        return len(containers)
+
+    return await daemon.call(remove)
+
+
+def remove_container(api: Any, reference: str) -> None:
+    """Remove a container with its processes; one that is gone or going is left alone."""
+    import docker.errors
+
+    try:
+        api.remove_container(reference, force=True, v=True)
+    except docker.errors.APIError as error:
+        if error.status_code not in (404, 409):
+            raise
+
+
+async def removed(daemon: Daemon, reference: str) -> bool:
+    """Whether there is no such container any more."""
+    try:
+        await daemon.call(lambda api: api.inspect_container(reference))
+    except DaemonError as error:
+        if error.status == 404:
+            return True
+        raise
+    return False
+
+
+def _left(item: Mapping[str, Any], observer: Owner) -> bool:
+    """Whether nobody needs a container.
+
+    Where its owner cannot be seen, it is kept as long as it runs: none of ours survives a boot, so it is another
+    machine's. One that does not run may be about to be started.
+    """
+    gone = _gone(item["Labels"], observer)
+    if gone is None:
+        running = item["State"] in ("running", "paused", "restarting")
+        return not running and time.time() - item["Created"] > UNSEEN_SECONDS
+    return gone
+
+
+def _gone(labels: Mapping[str, str], observer: Owner) -> bool | None:
+    """Whether an owner has ended; None for one of another boot or container, or that cannot be read."""
+    try:
+        owner = Owner.model_validate_json(labels[OWNER])
+    except (ValidationError, KeyError):
+        return None
+    if (owner.boot, owner.pid_namespace) != (observer.boot, observer.pid_namespace):
+        return None
+    return owner.gone(observer)
