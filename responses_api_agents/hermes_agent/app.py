@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
-from gym.servers.agent import AgentServer, AgentServerConfig, AgentSession
+from gym.servers.agent import AgentServer, AgentSession
+from gym.servers.sandbox_access import SandboxedAgentConfig
 
 
-class HermesAgentConfig(AgentServerConfig):
+class HermesAgentConfig(SandboxedAgentConfig):
     """Settings of the Hermes harness."""
 
     enabled_toolsets: list[str] | None = Field(None, description="Hermes toolsets to offer; null: its default.")
     disabled_toolsets: list[str] = Field(default_factory=list, description="Hermes toolsets to withhold.")
     max_turns: int = Field(90, ge=1, description="Model turns of one activation.")
-    sandbox_provider: str | None = Field(None, description="Provider block for a sandbox of the agent's own.")
-    sandbox_config: dict[str, Any] = Field(default_factory=dict, description="Image and limits of that sandbox.")
 
 
 class HermesAgent(AgentServer[HermesAgentConfig]):

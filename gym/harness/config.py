@@ -1,0 +1,51 @@
+"""Settings that every harness has."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gym.servers.contract import ServerRef
+from gym.servers.sandbox_access import SandboxedAgentConfig
+
+
+class McpServerConfig(BaseModel):
+    """An MCP server that the harness always has, beside the tools of the task."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(description="Its streamable HTTP endpoint, as the harness reaches it.")
+    headers: dict[str, str] = Field(default_factory=dict, description="Headers of every request to it.")
+    required: bool = Field(True, description="Whether a failed connection fails the episode.")
+
+
+class HarnessAgentConfig(SandboxedAgentConfig):
+    """What all harnesses can be told."""
+
+    model_server: ServerRef = Field(description="The policy: a model server instance.")
+    model_name: str = Field("policy", min_length=1, description="Name of the model that the harness asks for and sees.")
+    system_prompt: str | None = Field(
+        None, description="Goes before the instructions and system messages of every request; literal text."
+    )
+    timeout_seconds: float = Field(
+        1800, gt=0, description="Bound of one activation; what was done until then is graded as it is."
+    )
+    execution: Literal["sandbox", "host"] = Field(
+        "sandbox",
+        description="Where the harness runs: in a sandbox, or on this machine, with a scratch HOME and no isolation.",
+    )
+    user: str | None = Field(None, description="User of the sandbox that it runs as; null: the sandbox's own.")
+    model_retries: int = Field(
+        1, ge=0, description="How often the harness tries a failed model call again; model servers do so themselves."
+    )
+    mcp_servers: dict[str, McpServerConfig] = Field(
+        default_factory=dict, description="MCP servers beside the tools of the task, by name."
+    )
+    extra_args: list[str] = Field(
+        default_factory=list, description="Further arguments of the harness's program, before the prompt."
+    )
+
+    def bounds(self) -> dict[str, tuple[float, bool]]:
+        """One activation is the one step of an agent that takes long."""
+        return {"timeout_seconds": (self.timeout_seconds, False)}

@@ -1,0 +1,225 @@
+"""Pi as an agent: Chat Completions, streamed; tools over MCP."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gym.apis.responses import Item, Usage, function_call, function_call_output, message, reasoning
+from gym.harness.adapter import (
+    CallTiming,
+    Evidence,
+    Invocation,
+    Reading,
+    Turn,
+    as_count,
+    as_dict,
+    as_list,
+    as_text,
+    tokens,
+)
+from gym.harness.agent import HarnessAgent
+from gym.harness.config import HarnessAgentConfig
+from gym.harness.recipes import Npm, Recipe
+
+NOISE = ('{"type":"message_update"', '{"type":"message_start"', '{"type":"tool_execution_update"', '{"type":"turn_end"')
+"""Events that say again, or in part, what `message_end` says."""
+
+UNUSED = ("node_modules/node-linux-*", *(f"node_modules/**/*.{name}" for name in ("map", "d.ts", "d.mts", "d.cts")))
+"""More than half of all files: what no program reads, and Node's headers."""
+
+STOPS = {"stop": "completed", "length": "max_output_tokens"}
+
+
+class PiAgentConfig(HarnessAgentConfig):
+    """Settings of Pi."""
+
+    pi_version: str = Field("1.6.0", description="Version of the npm package @earendil-works/pi-coding-agent.")
+    node_version: str = Field("22.23.3", description="Version of the Node that runs it; Pi 1.6 needs 22.19 or newer.")
+    system_prompt_mode: Literal["append", "replace"] = Field(
+        "append", description="Add the system prompts to Pi's own, or put them in its place."
+    )
+    enable_tools: bool = Field(True, description="Offer Pi's own tools; those of MCP servers stay without them.")
+    thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
+        None, description="Thinking level that Pi asks the model for; null: none is asked for."
+    )
+    context_window: int = Field(262_144, gt=0, description="Tokens that the model can read; Pi compacts before.")
+    max_output_tokens: int = Field(32_000, gt=0, description="Bound of one model call, unless the request has its own.")
+    auto_compaction: bool = Field(True, description="Summarize the conversation when it nears the context window.")
+    context_files: bool = Field(True, description="Read the AGENTS.md and CLAUDE.md files of the task.")
+    stream_idle_timeout_seconds: float = Field(600, gt=0, description="Ends a model call that is silent for so long.")
+
+
+class PiAgent(HarnessAgent[PiAgentConfig]):
+    """Runs the Pi coding agent."""
+
+    config_type = PiAgentConfig
+    harness = "pi"
+    settings = frozenset({"max_output_tokens"})
+
+    @classmethod
+    def runtime(cls, config: PiAgentConfig) -> Recipe:
+        """Node, and the package with what it depends on."""
+        package = f"@earendil-works/pi-coding-agent@{config.pi_version}"
+        return Recipe(
+            name="pi",
+            version=config.pi_version,
+            parts=(Npm((package, f"node-linux-{{arch}}@{config.node_version}")),),
+            command=("bin/node", "node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js"),
+            leave_out=UNUSED,
+        )
+
+    def tool_server_name(self, name: str) -> str:
+        """As Pi writes it in the names of tools: `mcp__<server>__<tool>`."""
+        return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+    def invocation(self, turn: Turn) -> Invocation:
+        """`pi --print` in JSON mode. As standard input and as a file, the prompts stay literal."""
+        options = ["--print", "--mode", "json", "--no-session", "--offline", "--provider", "gym"]
+        options += ["--model", turn.model_name]
+        options += ["--thinking", self.config.thinking] if self.config.thinking else []
+        options += [] if self.config.enable_tools else ["--no-builtin-tools"]
+        options += [] if self.config.context_files else ["--no-context-files"]
+        files = self._files(turn)
+        if turn.system_prompt:
+            files["agent/system.md"] = turn.system_prompt
+            flag = "--system-prompt" if self.config.system_prompt_mode == "replace" else "--append-system-prompt"
+            options += [flag, turn.path("agent", "system.md")]
+        argv = [*turn.command, *options, *self.config.extra_args]
+        return Invocation(argv, env=_environment(turn), files=files, stdin=turn.prompt.encode(), noise=NOISE)
+
+    def readiness(self, turn: Turn) -> Invocation:
+        """`pi mcp list` connects to each server. In a run, Pi goes on silently without one that fails."""
+        return Invocation(argv=[*turn.command, "mcp", "list"], env=_environment(turn), files=self._files(turn))
+
+    def unready(self, turn: Turn, evidence: Evidence) -> str | None:
+        """The servers that are required and not connected."""
+        lines = evidence.stdout.splitlines()
+        for tool in turn.tools:
+            told = next((line for line in lines if line.startswith(f"{tool.name}: ")), f"{tool.name}: no word of it")
+            if tool.required and not told.startswith(f"{tool.name}: connected"):
+                return f"{told} ({evidence.stderr.strip()[-200:]})" if evidence.stderr.strip() else told
+        return None
+
+    def read(self, evidence: Evidence) -> Reading:
+        """The messages among its events; its exit code is always 0."""
+        reading = Reading()
+        for event in evidence.events():
+            match event.get("type"):
+                case "session":
+                    reading.session = as_text(event.get("id")) or None
+                case "message_end":
+                    _take(reading, as_dict(event.get("message")))
+                case "auto_retry_start" | "compaction_start":
+                    reading.error = None
+                case "agent_settled" if reading.error is None and event.get("aborted") is not True:
+                    reading.stop = reading.stop or "completed"
+                    return reading
+        reading.stop = None
+        return reading
+
+    def _files(self, turn: Turn) -> dict[str, str]:
+        provider = {
+            "baseUrl": f"{turn.model_url}/v1",
+            "api": "openai-completions",
+            "apiKey": _literal_key(turn.model_key),
+        }
+        model = {
+            "id": turn.model_name,
+            "contextWindow": self.config.context_window,
+            "maxTokens": turn.max_output_tokens or self.config.max_output_tokens,
+            "reasoning": self.config.thinking not in (None, "off"),
+        }
+        settings = {
+            "retry": {"enabled": self.config.model_retries > 0, "maxRetries": self.config.model_retries},
+            "httpIdleTimeoutMs": int(self.config.stream_idle_timeout_seconds * 1000),
+            "compaction": {"enabled": self.config.auto_compaction},
+            "enableInstallTelemetry": False,
+        }
+        servers = {
+            tool.name: {
+                "type": "http",
+                "url": tool.url,
+                "headers": {name: _literal_key(value) for name, value in tool.headers.items()},
+                "timeout": int(turn.timeout_seconds) + 1,
+                # Otherwise the tools are hidden behind one that runs code.
+                "exposure": "direct",
+            }
+            for tool in turn.tools
+        }
+        return {
+            "agent/models.json": json.dumps({"providers": {"gym": {**provider, "models": [model]}}}),
+            "agent/settings.json": json.dumps(settings),
+            "agent/mcp.json": json.dumps({"mcpServers": servers}),
+        }
+
+
+def _environment(turn: Turn) -> dict[str, str]:
+    return {
+        "PI_CODING_AGENT_DIR": turn.path("agent"),
+        "PI_OFFLINE": "1",
+        "PI_TELEMETRY": "0",
+        "PI_SKIP_VERSION_CHECK": "1",
+    }
+
+
+def _literal_key(value: str) -> str:
+    """Pi replaces `$NAME` in keys and headers, and runs those that begin with `!`."""
+    escaped = value.replace("$", "$$")
+    return f"$!{escaped[1:]}" if escaped.startswith("!") else escaped
+
+
+def _take(reading: Reading, said: dict[str, Any]) -> None:
+    """One finished message. A failed model call is none: Pi asks again, or ends."""
+    if said.get("role") == "toolResult":
+        call_id = as_text(said.get("toolCallId"))
+        reading.items.append(function_call_output(call_id, _text(said.get("content"))))
+        reading.timings[call_id] = _timing(said)
+    if said.get("role") != "assistant":
+        return
+    reading.stop = STOPS.get(as_text(said.get("stopReason")))
+    if said.get("stopReason") in ("error", "aborted"):
+        reading.error = as_text(said.get("errorMessage")) or "no reason given"
+        return
+    reading.error = None
+    reading.model_calls += 1
+    reading.responses.append(as_text(said.get("responseId")))
+    reading.usage = _usage(as_dict(said.get("usage"))).plus(reading.usage)
+    reading.items += [item for part in as_list(said.get("content")) for item in _items(part)]
+
+
+def _items(part: dict[str, Any]) -> list[Item]:
+    match part.get("type"):
+        case "text":
+            return [message("assistant", as_text(part.get("text")))]
+        case "thinking":
+            return [reasoning(as_text(part.get("thinking")))]
+        case "toolCall":
+            # Arguments that could not be read stand in the text of the error.
+            broken = as_text(part.get("argumentsError")).partition("Received arguments:\n")[2]
+            arguments = broken or as_dict(part.get("arguments"))
+            return [function_call(as_text(part.get("name")), arguments, as_text(part.get("id")))]
+    return []
+
+
+def _text(content: Any) -> str:
+    return "\n".join(as_text(part.get("text")) for part in as_list(content))
+
+
+def _timing(result: dict[str, Any]) -> CallTiming:
+    duration, ended = as_count(result.get("durationMs")), as_count(result.get("timestamp"))
+    return CallTiming((ended - duration) / 1000, ended / 1000, duration, failed=result.get("isError") is True)
+
+
+def _usage(counts: dict[str, Any]) -> Usage:
+    """Pi counts what came from the cache apart."""
+    cached = as_count(counts.get("cacheRead"))
+    return tokens(
+        read=as_count(counts.get("input")) + cached + as_count(counts.get("cacheWrite")),
+        written=as_count(counts.get("output")),
+        cached=cached,
+        reasoning=as_count(counts.get("reasoning")),
+    )
