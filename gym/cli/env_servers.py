@@ -7,9 +7,10 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gym.cli import state
 from gym.cli.console import print_json, print_table
@@ -17,8 +18,8 @@ from gym.cli.verbs import Arguments
 from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED
 
 if TYPE_CHECKING:
+    from gym.launch.hosting import Hosted
     from gym.planning.plan import Plan
-    from gym.servers.client import Client
 
 STOP_SECONDS = 240.0
 """How long servers may take to stop: their sandboxes are freed meanwhile."""
@@ -39,16 +40,26 @@ def start(arguments: Arguments) -> int:
 
 
 async def _serve(made: Plan, *, as_json: bool) -> None:
-    from gym.rollouts.execute import started
+    from gym.launch.planned import serving
+    from gym.launch.supervised import Event
+
+    changed = asyncio.Event()
+
+    def told(event: Event) -> None:
+        print(event.text, file=sys.stderr, flush=True)
+        changed.set()
 
     stopping = _stop_on_signals()
     try:
         with ExitStack() as after:  # the file goes when the servers have stopped, not before
-            async with started(made) as client:
-                servers = _described(made, client)
+            async with serving(made, state.FILE.parent / "logs", told) as running:
+                servers = _described(made, running)
                 after.enter_context(state.written(servers))
                 _announce(servers, as_json=as_json)
-                await asyncio.Event().wait()
+                while True:
+                    await changed.wait()
+                    changed.clear()
+                    state.rewrite(_described(made, running))
     except asyncio.CancelledError:
         if not stopping.is_set():
             raise
@@ -76,7 +87,8 @@ def _stop_on_signals() -> asyncio.Event:
     return stopping
 
 
-def _described(made: Plan, client: Client) -> state.Servers:
+def _described(made: Plan, running: Hosted) -> state.Servers:
+    from dataclasses import asdict
     from datetime import UTC, datetime
 
     from gym.rollouts.identity import digest
@@ -84,14 +96,21 @@ def _described(made: Plan, client: Client) -> state.Servers:
     identity = state.identity_of(made)
     ticks = state.started_ticks(os.getpid())
     assert ticks is not None
+    processes = running.processes()
     return state.Servers(
         pid=os.getpid(),
         ticks=ticks,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        base_url=client.directory.base_url,
-        token=client.token,
+        base_url=running.launched.base_url,
+        token=running.launched.token,
         instances={
-            item.name: {"type": item.type, "implementation": item.implementation} for item in made.instances.values()
+            item.name: {
+                "type": item.type,
+                "implementation": item.implementation,
+                "url": running.url(item.name),
+                "processes": [asdict(one) for one in processes.get(item.name, [])],
+            }
+            for item in made.instances.values()
         },
         identity=identity,
         digest=digest(identity),
@@ -102,8 +121,8 @@ def _announce(servers: state.Servers, *, as_json: bool) -> None:
     if as_json:
         print_json(state.as_shown(servers))
     else:
-        for name, item in servers.instances.items():
-            print(f"{servers.base_url}/{name}  {item['type']}  {item['implementation']}")
+        for item in servers.instances.values():
+            print(f"{item['url']}  {item['type']}  {item['implementation']}")
     sys.stdout.flush()
     print(f"running as process {servers.pid}; Ctrl-C or `gym env stop` stops it", file=sys.stderr, flush=True)
 
@@ -156,9 +175,22 @@ def status(arguments: Arguments) -> int:
         print_json({"running": True, **state.as_shown(found), "answers": answers})
     else:
         rows = [
-            [name, item["type"], item["implementation"], f"{found.base_url}/{name}", "up" if answers[name] else "down"]
+            [name, item["type"], item["implementation"], _processes(found, item), item["url"], _state(answers[name])]
             for name, item in found.instances.items()
         ]
-        print_table(["instance", "type", "implementation", "url", "state"], rows)
+        print_table(["instance", "type", "implementation", "process", "url", "state"], rows)
         print(f"process {found.pid}, since {found.started_at}", file=sys.stderr)
     return EXIT_OK if all(answers.values()) else EXIT_SOME_FAILED
+
+
+def _state(answers: bool) -> str:
+    return "up" if answers else "down"
+
+
+def _processes(found: state.Servers, item: Mapping[str, Any]) -> str:
+    """The processes of an instance; one without any of its own runs in the process that started it."""
+    texts = []
+    for process in item["processes"]:
+        number = str(process["pid"] or process["state"])
+        texts.append(number + (f" ({process['restarts']}x again)" if process["restarts"] else ""))
+    return ", ".join(texts) or str(found.pid)

@@ -1,30 +1,23 @@
-"""`gym env prefetch`: what the implementations and sandboxes of a configuration need, and whether it is here.
+"""`gym env prefetch`: has ready what the implementations of a configuration need, so that no run waits for it.
 
-It installs nothing: it says what is missing, and the command that installs it.
+Implementations whose `requirements.txt` this environment does not meet get a virtual environment of their own, and
+harnesses their runtime.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from gym.cli.console import print_json, print_table
 from gym.cli.verbs import Arguments
 from gym.composition.compose import compose
-from gym.composition.roots import shown
 from gym.errors import EXIT_OK, EXIT_SOME_FAILED, UserError
+from gym.launch import environments, requirements
 from gym.planning.instances import TARGET, Block, sort, starting
 from gym.planning.resolve import Resolved, resolve
-
-FILE = "requirements.txt"
-LATER = (
-    "It installs nothing by itself: environments of their own for implementations, and harness runtimes, are not built."
-)
 
 
 @dataclass(frozen=True)
@@ -32,51 +25,68 @@ class Need:
     """Something that a part of the configuration needs.
 
     Attributes:
-        state: `ok`, `missing`, or `unchecked` for lines that only an installer understands.
-        detail: The version that is here, or what is wrong.
+        state: `ok`; `apart`: not in this environment, but in the one that the part gets; `missing`.
+        detail: The version that is here, where else it is, or what is wrong.
     """
 
     part: str
     need: str
     state: str
     detail: str
-    install: str = ""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment for a part.
+
+    Attributes:
+        state: `built` now, `here` already, or `failed`.
+        detail: Its interpreter, or the installer's words.
+    """
+
+    part: str
+    state: str
+    detail: str
 
 
 def run(arguments: Arguments) -> int:
-    """Prints what is needed. Returns 1 where something is missing."""
+    """Prints what is needed, and builds what is missing. Returns 1 where something is missing afterwards."""
     composed = compose(arguments.overrides(), arguments.files)
     resolved = resolve(composed)
     if composed.problems:
         raise UserError(composed.problems)
-    needs = [*_packages(resolved), *_sandboxes(resolved)]
-    missing = [need for need in needs if need.state == "missing"]
-    commands = list(dict.fromkeys(need.install for need in missing if need.install))
+    needs: list[Need] = []
+    made: list[Environment] = []
+    for part, file in _files(resolved):
+        lines = requirements.lines_of(file)
+        environment = None if all(line.met for line in lines) else _environment(part, file)
+        made += [environment] if environment else []
+        needs += [_need(part, line, environment) for line in lines]
+    needs += [*_runtimes(resolved), *_sandboxes(resolved)]
     if arguments.json:
-        print_json({"needs": [need.__dict__ for need in needs], "install": commands})
+        print_json({"needs": [need.__dict__ for need in needs], "environments": [one.__dict__ for one in made]})
     else:
-        _print(needs, commands)
-    return EXIT_SOME_FAILED if missing else EXIT_OK
+        _print(needs, made)
+    return EXIT_SOME_FAILED if any(need.state == "missing" for need in needs) else EXIT_OK
 
 
-def _print(needs: list[Need], commands: list[str]) -> None:
+def _print(needs: list[Need], made: list[Environment]) -> None:
     if needs:
         print_table(["part", "needs", "state", "detail"], [[n.part, n.need, n.state, n.detail] for n in needs])
         print()
     if not any(need.need != "sandbox" for need in needs):
-        print(f"No implementation of this configuration has a {FILE}; there is nothing to install.")
-    for command in commands:
-        print(f"install with: {command}")
-    print(LATER, file=sys.stderr)
+        print(f"No part of this configuration has a {requirements.FILE} or a runtime; there is nothing to install.")
+    for environment in made:
+        print(f"virtual environment of {environment.part}: {environment.state}, {environment.detail}")
 
 
-def _packages(resolved: Resolved) -> Iterator[Need]:
+def _files(resolved: Resolved) -> list[tuple[str, Path]]:
+    """The requirements files beside the implementations of the instances that start."""
     blocks = sort(resolved.composed.values)
     routes = resolved.settings.environment_server_routes.values()
-    for block in starting(blocks, resolved.composed.template_of, routes):
-        folder = _folder(block)
-        if folder is not None and (folder / FILE).is_file():
-            yield from _of_file(block.name, folder / FILE)
+    started = starting(blocks, resolved.composed.template_of, routes)
+    found = ((block.name, folder / requirements.FILE) for block in started if (folder := _folder(block)) is not None)
+    return [(name, file) for name, file in found if file.is_file()]
 
 
 def _folder(block: Block) -> Path | None:
@@ -89,37 +99,47 @@ def _folder(block: Block) -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def _of_file(part: str, file: Path) -> Iterator[Need]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    install = f"{shlex.quote(sys.executable)} -m pip install -r {shlex.quote(str(file))}"
-    for line in file.read_text(encoding="utf-8").splitlines():
-        text = line.partition(" #")[0].strip()
-        if not text or text.startswith("#"):
-            continue
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            yield Need(part, text, "unchecked", f"a line for the installer, in {shown(file)}")
-            continue
-        if requirement.marker is None or requirement.marker.evaluate():
-            wrong, detail = _checked(requirement.name, str(requirement.specifier))
-            yield Need(part, text, "missing" if wrong else "ok", detail, install if wrong else "")
-
-
-def _checked(name: str, specifier: str) -> tuple[bool, str]:
-    from packaging.specifiers import SpecifierSet
+def _environment(part: str, file: Path) -> Environment:
+    def tell(text: str) -> None:
+        print(f"{part}: {text}", file=sys.stderr, flush=True)
 
     try:
-        version = distribution(name).version
-    except PackageNotFoundError:
-        return True, "not installed"
-    return not SpecifierSet(specifier).contains(version, prereleases=True), f"{version} is installed"
+        known = environments.installed(file)
+        python = environments.prepare(file, tell)
+    except UserError as error:
+        return Environment(part, "failed", error.problems[0].what)
+    return Environment(part, "here" if known else "built", str(python))
 
 
-def _sandboxes(resolved: Resolved) -> Iterator[Need]:
+def _need(part: str, line: requirements.Line, environment: Environment | None) -> Need:
+    if line.met:
+        return Need(part, line.text, "ok", line.detail)
+    if environment is None or environment.state == "failed":
+        return Need(part, line.text, "missing", line.detail)
+    return Need(part, line.text, "apart", f"{line.detail} here; in a virtual environment of its own")
+
+
+def _runtimes(resolved: Resolved) -> list[Need]:
+    """What harnesses run on, installed once for all sandboxes."""
+    from gym.harness import bundles
+
+    found = []
+    for recipe, parts in bundles.recipes_of(resolved.instances.values()).items():
+        try:
+            path = bundles.prepare(
+                recipe, lambda made, text: print(f"{made}: {text}", file=sys.stderr, flush=True)
+            ).path
+            found += [Need(part, str(recipe), "ok", str(path)) for part in parts]
+        except UserError as error:
+            found += [Need(part, str(recipe), "missing", error.problems[0].what) for part in parts]
+    return found
+
+
+def _sandboxes(resolved: Resolved) -> list[Need]:
+    found = []
     for name, component in resolved.components.items():
         try:
-            yield Need(name, "sandbox", "ok", component.component_class(component.config).describe())
+            found.append(Need(name, "sandbox", "ok", component.component_class(component.config).describe()))
         except UserError as error:
-            yield Need(name, "sandbox", "missing", str(error.problems[0]))
+            found.append(Need(name, "sandbox", "missing", str(error.problems[0])))
+    return found

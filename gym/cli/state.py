@@ -32,8 +32,8 @@ class Servers:
     Attributes:
         pid: That process; `ticks` is when it began, in the kernel's own clock, so that a later process of the same
             number is not taken for it.
-        base_url: An instance is at `<base_url>/<name>`.
-        instances: Type and implementation of each.
+        base_url: Where the servers without processes of their own are.
+        instances: Type, implementation and URL of each, and its own processes, where it has some.
         identity: What they were configured with, without secrets and operational settings.
         digest: Of the identity.
     """
@@ -43,7 +43,7 @@ class Servers:
     started_at: str
     base_url: str
     token: str
-    instances: dict[str, dict[str, str]]
+    instances: dict[str, dict[str, Any]]
     identity: dict[str, Any]
     digest: str
 
@@ -57,7 +57,7 @@ class Servers:
 
     def answers(self, name: str = "") -> bool:
         """Whether an instance, or the host of them all, says that it lives."""
-        return _is_live(f"{self.base_url}/{name}/livez" if name else f"{self.base_url}/livez")
+        return _is_live(f"{self.instances[name]['url'] if name else self.base_url}/livez")
 
 
 def _is_live(url: str) -> bool:
@@ -144,6 +144,14 @@ def written(servers: Servers) -> Iterator[None]:
         FILE.unlink(missing_ok=True)
 
 
+def rewrite(servers: Servers) -> None:
+    """Replaces what the file says, in one step: a process was started again, and has another number."""
+    handle, name = tempfile.mkstemp(dir=FILE.parent, prefix=".servers-")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(servers), indent=2) + "\n")
+    Path(name).replace(FILE)
+
+
 def _create(text: str) -> None:
     """Makes the file in one step, with its whole text, unless there is one."""
     handle, name = tempfile.mkstemp(dir=FILE.parent, prefix=".servers-")  # made with mode 0600
@@ -207,7 +215,7 @@ async def client(servers: Servers) -> AsyncIterator[Client]:
     """Reaches the running servers."""
     from gym.servers.client import Client, Directory
 
-    made = Client(Directory(remote={name: f"{servers.base_url}/{name}" for name in servers.instances}), servers.token)
+    made = Client(Directory(remote={name: item["url"] for name, item in servers.instances.items()}), servers.token)
     try:
         yield made
     finally:
@@ -216,11 +224,10 @@ async def client(servers: Servers) -> AsyncIterator[Client]:
 
 def as_shown(servers: Servers) -> Mapping[str, Any]:
     """The servers as JSON data without their token."""
-    urls = {name: {**item, "url": f"{servers.base_url}/{name}"} for name, item in servers.instances.items()}
     return {
         "pid": servers.pid,
         "started_at": servers.started_at,
         "base_url": servers.base_url,
         "digest": servers.digest,
-        "instances": urls,
+        "instances": servers.instances,
     }

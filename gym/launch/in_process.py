@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hmac
 import ipaddress
 import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ HTTP_GRACE_SECONDS = 2
 """How long requests that still run at the end may take before they are cancelled."""
 
 ServerClass = type[Server[Any]]
-_STOP_ORDER: tuple[ServerType, ...] = (
+STOP_ORDER: tuple[ServerType, ...] = (
     "environment_servers",
     "responses_api_agents",
     "resources_servers",
@@ -64,12 +65,17 @@ class Launched:
     Attributes:
         token: What every HTTP request must carry.
         base_url: `http://host:port`; an instance is at `<base_url>/<name>`.
+        keys: The session keys, as this process knows them.
+        end_requests: Stops listening and ends the requests that still run, with their cleanups. Happens at exit
+            anyway; call it before what the servers of this process need is taken away.
     """
 
     client: Client
     directory: Directory
     token: str
     base_url: str
+    keys: KeyRing
+    end_requests: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -81,6 +87,8 @@ async def launch(
     advertise_host: str | None = None,
     port: int = 0,
     token: str | None = None,
+    listener: socket.socket | None = None,
+    remote: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Launched]:
     """Starts servers in this process and stops them at exit, whatever happens in between.
 
@@ -91,29 +99,37 @@ async def launch(
         advertise_host: Address that others are told; default: `bind_host`, or loopback for a wildcard.
         port: Port to listen on; 0 for a free one.
         token: Token of the run; default: a new random one.
+        listener: Socket that listens already, in place of `bind_host` and `port`; closed at exit.
+        remote: Base URLs of the instances of other processes.
 
     Raises:
         UserError: The address cannot be bound, or servers refuse their settings; all of them together.
     """
     token = token or secrets.token_urlsafe(32)
-    listener = _bind(bind_host, port)
-    directory = Directory(base_url=_base_url(advertise_host or bind_host, listener))
+    listener = listener or bind(bind_host, port)
+    directory = Directory(remote=dict(remote or {}), base_url=base_url(advertise_host or bind_host, listener))
     client = Client(directory, token)
+    keys = KeyRing(_derived(token, "session keys"))
     host = _HttpHost(listener, directory, token)
     started: list[Instance] = []
     try:
-        directory.local.update(_construct(instances, client, sandboxes))
+        directory.local.update(_construct(instances, client, keys, sandboxes))
         await _start(instances, directory, started)
         host.listen()
-        yield Launched(client, directory, token, directory.base_url)
+        yield Launched(client, directory, token, directory.base_url, keys, host.close)
     finally:
         await to_the_end(_stop(host, started, directory, client))
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """A socket that listens at an address; `reuse_port` lets several of one run share it.
+
+    Raises:
+        UserError: The address cannot be bound.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048, reuse_port=reuse_port)
     except (OSError, UnicodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number) if number and number > 0 else str(error)
@@ -127,7 +143,8 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _base_url(host: str, listener: socket.socket) -> str:
+def base_url(host: str, listener: socket.socket) -> str:
+    """The address of a listening socket as others are told it: for a wildcard, loopback."""
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
@@ -135,10 +152,20 @@ def _base_url(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
+def calm_collector() -> None:
+    """Makes garbage collection rarer: what is loaded now stays, and thousands of episodes are no garbage either.
+
+    At 512 concurrent episodes the default thresholds cost a quarter of the CPU time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 def _construct(
-    instances: Sequence[Instance], client: Client, sandboxes: Callable[[str], SandboxProvider]
+    instances: Sequence[Instance], client: Client, keys: KeyRing, sandboxes: Callable[[str], SandboxProvider]
 ) -> dict[str, Server[Any]]:
-    signer, keys = Signer(_derived(client.token, "cookies")), KeyRing(_derived(client.token, "session keys"))
+    signer = Signer(_derived(client.token, "cookies"))
     servers: dict[str, Server[Any]] = {}
     problems: list[Problem] = []
     for instance in instances:
@@ -176,7 +203,7 @@ async def _start(instances: Sequence[Instance], directory: Directory, started: l
 async def _stop(host: _HttpHost, started: Sequence[Instance], directory: Directory, client: Client) -> None:
     """Stops in the order of who calls whom; nothing here fails or takes for ever."""
     await host.close()
-    for kind in _STOP_ORDER:
+    for kind in STOP_ORDER:
         names = [instance.name for instance in started if instance.type == kind]
         await asyncio.gather(*(_stop_server(name, directory.local[name]) for name in names))
     await client.aclose()
@@ -201,6 +228,7 @@ class _HttpHost:
         self._token = token
         self._serving: asyncio.Task[None] | None = None
         self._leave = asyncio.Event()
+        self._closed = False
 
     def listen(self) -> None:
         """Waits for a connection. Those that arrive early are answered as soon as the HTTP side is loaded."""
@@ -221,7 +249,10 @@ class _HttpHost:
             self._listener.close()
 
     async def close(self) -> None:
-        """Stops listening, gives running requests a moment, and cancels what is left of them."""
+        """Stops listening, gives running requests a moment, and cancels what is left of them; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
         self._leave.set()
         if self._serving is None:
             asyncio.get_running_loop().remove_reader(self._listener)

@@ -1,4 +1,4 @@
-"""`gym env prefetch`: what is missing, and the command that installs it."""
+"""`gym env prefetch`: what a configuration needs, and the virtual environment for what is not here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import gym
+from tests.launch.wheels import make_wheel
 
 CONFIG = """
 config_paths:
@@ -18,11 +19,11 @@ odd:
 """
 REQUIREMENTS = """
 # What the verifier needs.
+--no-index
+--find-links wheels
 pydantic>=2  # is here
-pydantic>=99
-no-such-distribution-of-ours[fast]>=1.2
+gym-test-thing>=1.2
 only-there; python_version < "3"
--r more.txt
 """
 
 
@@ -36,21 +37,35 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_missing_is_named_with_the_command_though_the_implementation_cannot_be_imported(folder) -> None:
-    run = gym("env", "prefetch", "--config", "run.yaml", "--json", cwd=folder, code=1)
-    told = json.loads(run.stdout)
-    assert [(item["need"], item["state"]) for item in told["needs"]] == [
+def told(folder: Path, code: int) -> dict[str, list[dict[str, str]]]:
+    env = {"GYM_CACHE": str(folder / "cache")}
+    run = gym("env", "prefetch", "--config", "run.yaml", "--json", cwd=folder, code=code, env=env)
+    return {key: rows for key, rows in json.loads(run.stdout).items() if isinstance(rows, list)}
+
+
+def test_what_cannot_be_installed_is_missing_and_told_in_the_installers_words(folder) -> None:
+    said = told(folder, 1)
+    assert [(item["need"], item["state"]) for item in said["needs"]] == [
         ("pydantic>=2", "ok"),
-        ("pydantic>=99", "missing"),
-        ("no-such-distribution-of-ours[fast]>=1.2", "missing"),
-        ("-r more.txt", "unchecked"),
+        ("gym-test-thing>=1.2", "missing"),
     ]
-    (command,) = told["install"]
-    assert command.endswith(f"-m pip install -r {folder / 'resources_servers/odd/requirements.txt'}")
-    assert f"install with: {command}" in gym("env", "prefetch", "--config", "run.yaml", cwd=folder, code=1).stdout
+    (environment,) = said["environments"]
+    assert (environment["part"], environment["state"]) == ("odd", "failed")
+    assert "gym-test-thing" in environment["detail"]
+
+
+def test_an_environment_is_built_once_though_the_implementation_cannot_be_imported(folder) -> None:
+    # The first of its requirements is here already, and is taken from here.
+    (folder / "resources_servers" / "odd" / "requirements.txt").write_text(REQUIREMENTS.replace("pydantic>=2  #", "#"))
+    make_wheel(folder / "resources_servers" / "odd" / "wheels", "gym_test_thing", "1.3")
+    first, second = told(folder, 0), told(folder, 0)
+    assert [item["state"] for item in first["needs"]] == ["apart"]
+    assert [item["state"] for item in first["environments"] + second["environments"]] == ["built", "here"]
+    (environment,) = first["environments"]
+    assert Path(environment["detail"]).is_relative_to(folder / "cache" / "environments")
 
 
 def test_where_nothing_is_needed_it_says_so(tmp_path) -> None:
     run = gym("env", "prefetch", "+experiment=onboarding", cwd=tmp_path, code=None)
-    assert "has a requirements.txt; there is nothing to install" in run.stdout
+    assert "has a requirements.txt or a runtime; there is nothing to install" in run.stdout
     assert "sandbox" in run.stdout

@@ -1,0 +1,96 @@
+"""What a server process writes, line by line: kept in a file without secrets, and its end in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from gym.composition.credentials import MASK
+
+KEPT_LINES = 20
+LONGEST_LINE = 64 * 1024
+CHUNK = 64 * 1024
+
+_SESSION_KEY = re.compile(r"gym-[\w-]+\.[0-9a-f]{64}")
+
+
+class ServerLog:
+    """The log of one instance.
+
+    Attributes:
+        path: Its file; None keeps nothing but the last lines.
+    """
+
+    def __init__(self, path: Path | None, redact: Callable[[str], str], token: str) -> None:
+        self.path = path
+        self._redact = redact
+        self._token = token
+        self._last: deque[str] = deque(maxlen=KEPT_LINES)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", buffering=1) if path is not None else None
+
+    def write(self, line: bytes) -> None:
+        """Adds a line: without the configuration's secrets, the run's token and session keys."""
+        text = self._redact(line.decode("utf-8", "replace").rstrip("\r\n")).replace(self._token, MASK)
+        text = _SESSION_KEY.sub(MASK, text)
+        self._last.append(text)
+        if self._file is not None and not self._file.closed:
+            self._file.write(text + "\n")
+
+    def tail(self, number: int) -> str:
+        """The last lines that say anything, as one."""
+        return " / ".join([line.strip() for line in self._last if line.strip()][-number:])
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+class LineReader:
+    """Hands on the lines of a pipe as they come. Very long ones come in pieces."""
+
+    def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._take = take
+        self._rest = b""
+        asyncio.get_running_loop().add_reader(descriptor, self._read)
+
+    def close(self) -> None:
+        """Hands on what is in the pipe now, and closes it."""
+        while self._descriptor >= 0 and self._read():
+            pass
+        self._end()
+
+    def _read(self) -> bool:
+        """Whether there was something."""
+        try:
+            data = os.read(self._descriptor, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._end()
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        if len(self._rest) > LONGEST_LINE:
+            self._take(self._rest)
+            self._rest = b""
+        return True
+
+    def _end(self) -> None:
+        if self._descriptor < 0:
+            return
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if self._rest:
+            self._take(self._rest)
+            self._rest = b""
