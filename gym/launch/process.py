@@ -77,10 +77,13 @@ class Nursery:
     def order(self, child: Child, name: str, descriptors: Sequence[int]) -> None:
         """Asks for a process."""
         self._ordered += 1
-        self._unborn[self._ordered] = child
         message = json.dumps({"number": self._ordered, "name": name}).encode()
-        with contextlib.suppress(OSError):  # its end is heard next
+        try:
             socket.send_fds(self._channel, [message], list(descriptors))
+        except OSError as error:
+            child.over(f"could not be asked for: {error}")
+        else:
+            self._unborn[self._ordered] = child
 
     async def stop(self) -> None:
         """Ends it; idempotent. Its processes must have ended."""
@@ -149,6 +152,7 @@ class Child:
         self.ended: asyncio.Future[str] = loop.create_future()
         self.ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
         self._known = asyncio.Event()
+        self._is_doomed = False
         self._heard = heard
         outlet, outlet_in = os.pipe()
         output, output_in = os.pipe()
@@ -164,6 +168,8 @@ class Child:
         """It runs."""
         self.pid = pid
         self._known.set()
+        if self._is_doomed:
+            self.kill()
 
     def over(self, how: str) -> None:
         """It has ended, and all processes of its group."""
@@ -184,18 +190,23 @@ class Child:
 
     async def stop(self) -> None:
         """Asks it to leave, and makes it after `GRACE_SECONDS`."""
-        await self._known.wait()
+        try:
+            await asyncio.wait_for(self._known.wait(), GRACE_SECONDS)
+        except TimeoutError:
+            return self.kill()  # its nursery ends next, and it with that
         if self.ended.done():
-            return
+            return None
         self._signal(os.kill, signal.SIGTERM)
         _, late = await asyncio.wait([self.ended], timeout=GRACE_SECONDS)
         if late:
             log.warning("process %s did not leave within %g s; it is killed", self.pid, GRACE_SECONDS)
             self.kill()
             await asyncio.wait([self.ended])
+        return None
 
     def kill(self) -> None:
-        """Ends it and all processes of its group at once."""
+        """Ends it and all processes of its group at once, or as soon as it is there."""
+        self._is_doomed = True
         self._signal(os.killpg, signal.SIGKILL)
         self._signal(os.kill, signal.SIGKILL)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import gym
+from tests.cli.commands import COMMAND, environment, gym
 from tests.cli.test_env_servers import EXPERIMENT, end, start
 from tests.launch.parts import is_alive
 
@@ -89,3 +90,40 @@ def test_what_a_server_refuses_is_one_problem(tmp_path) -> None:
     script = f"{MODEL}.script=nowhere.jsonl"
     run = gym("eval", "run", *EXPERIMENT, "hosting=process", script, "--output", "out", cwd=tmp_path, code=2)
     assert "nowhere.jsonl" in run.stderr
+
+
+@pytest.mark.e2e
+def test_a_run_goes_on_when_its_servers_are_killed(tmp_path) -> None:
+    words = ["eval", "run", *EXPERIMENT, "hosting=process", "--num-repeats", "8", "--concurrency", "4", "--json"]
+    process = subprocess.Popen(
+        [*COMMAND, *words, "--output", "out"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    rollouts = tmp_path / "out" / "rollouts.jsonl"
+    seen: set[int] = set()
+    for killed, name in enumerate(("agent", "benchmark", "policy_mode"), 1):
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not rollouts.exists() or rollouts.read_text().count("\n") < 8 * killed:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        seen |= {*servers_of(process.pid).values()}
+        os.kill(servers_of(process.pid)[name], signal.SIGKILL)
+    output, _ = process.communicate(timeout=WAIT_SECONDS)
+    told = json.loads(output)
+    assert (told["exit_code"], told["coverage"]["attempts"]["valid"]) == (0, 12 * 8)
+    rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
+    assert len({(row["task_id"], row["attempt"]) for row in rows}) == len(rows) == 12 * 8
+    failures = [json.loads(line) for line in (tmp_path / "out" / "failures.jsonl").read_text().splitlines()]
+    assert {row["kind"] for row in failures} <= {"server_unreachable", "session_lost"}
+    assert not [pid for pid in seen if is_alive(pid)]
+
+
+def servers_of(run: int) -> dict[str, int]:
+    """The server processes of a run by instance; a name is cut as the kernel does."""
+
+    def children(pid: int) -> list[int]:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    names = {
+        pid: Path(f"/proc/{pid}/comm").read_text().strip() for nursery in children(run) for pid in children(nursery)
+    }
+    return {name.removeprefix("gym "): pid for pid, name in names.items()}

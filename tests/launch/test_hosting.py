@@ -134,13 +134,13 @@ async def test_a_process_that_dies_too_often_is_given_up_and_refuses(
 async def test_a_process_that_cannot_come_up_again_is_given_up(tmp_path: Path, fault: str) -> None:
     told = Events()
     settings: dict[str, Any] = {"fault": fault, "once": str(tmp_path / "once")}
-    async with apart(odd(**settings), tell=told, spin_up_seconds=3) as running:
+    async with apart(odd(**settings), tell=told, spin_up_seconds=8 if fault == "hang" else WAIT_SECONDS) as running:
         os.kill(pid_of(running), signal.SIGKILL)
         async with asyncio.timeout(WAIT_SECONDS):
             while "lost" not in told.kinds("odd"):
                 await asyncio.sleep(0.005)
         await freed(running.url("odd"))
-    reason = "odd does not like it" if fault == "refuse" else "not ready within 3 s"
+    reason = "odd does not like it" if fault == "refuse" else "not ready within 8 s"
     assert reason in told[-1].text
 
 

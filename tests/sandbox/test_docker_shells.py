@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from gym.sandbox.supervisor import launch
 from tests.conftest import needs
 from tests.sandbox.docker_tools import ask
 
-BUSYBOX = "gym-test-busybox"
+BUSYBOX = f"gym-test-busybox:{os.getpid()}"
 HOLD = "echo held; sleep 1000; :"
 OPTIONAL = ("python3", "setsid", "grep", "env")
 
@@ -42,7 +43,7 @@ def busybox() -> Iterator[str]:
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             if applet != "busybox":
                 archive.addfile(link)
-    ask(lambda api: api.import_image_from_data(packed.getvalue(), repository=BUSYBOX))
+    ask(lambda api: api.import_image_from_data(packed.getvalue(), *BUSYBOX.split(":")))
     yield BUSYBOX
     ask(lambda api: api.remove_image(BUSYBOX))
 

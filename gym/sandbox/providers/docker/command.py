@@ -8,18 +8,18 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
-from gym.sandbox.interface import DEFAULT_OUTPUT_BYTES, DEFAULT_TIMEOUT_SECONDS, ExecResult, OnOutput, StreamName
+from gym.sandbox.interface import ExecResult, StreamName
 from gym.sandbox.output import Capture
 from gym.sandbox.processes import MARK
-from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
+from gym.sandbox.providers.docker.daemon import DaemonError
 from gym.sandbox.providers.docker.leftovers import remove_container
+from gym.sandbox.providers.docker.order import Container, Order
 from gym.sandbox.providers.docker.scripts import KILL, as_utf8, wrapper
 from gym.sandbox.providers.docker.stream import Marked, receive, send
 from gym.sandbox.waiting import uncancelled
@@ -32,48 +32,6 @@ MAX_WORD_BYTES = 131_071
 KILLED_CODE = 128 + signal.SIGKILL
 SIGNALS = {int(number) for number in signal.Signals}
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Order:
-    """What to run, and its bounds; see `Sandbox.exec`.
-
-    Attributes:
-        argv: Program and arguments.
-        cwd: Where to start, from the root.
-        env: Variables on top of the container's own.
-        user: None for the container's own.
-        stdin: None for an empty input.
-        killable: Its processes carry a mark, by which they are found and killed. Only our own small scripts do not.
-    """
-
-    argv: Sequence[str]
-    cwd: str = "/"
-    env: Mapping[str, str] = field(default_factory=dict)
-    user: str | None = None
-    stdin: bytes | Iterator[bytes] | None = None
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    max_output_bytes: int = DEFAULT_OUTPUT_BYTES
-    on_output: OnOutput | None = None
-    killable: bool = True
-
-
-@dataclass(frozen=True)
-class Container:
-    """A container to run commands in.
-
-    Attributes:
-        reference: Its id, or a name that the owner may take away.
-        sandbox_id: Name of the sandbox.
-        ended: Why no more commands can run; set once.
-        owned: With the end, the container goes too.
-    """
-
-    daemon: Daemon
-    reference: str
-    sandbox_id: str
-    ended: asyncio.Future[str]
-    owned: bool
 
 
 async def run(container: Container, order: Order) -> ExecResult:

@@ -18,7 +18,8 @@ from typing import IO, Any
 
 from gym.sandbox import archive
 from gym.sandbox.interface import ExecResult, StreamName
-from gym.sandbox.providers.docker.command import Container, Order, run
+from gym.sandbox.providers.docker.command import run
+from gym.sandbox.providers.docker.order import Container, Order
 from gym.sandbox.waiting import uncancelled
 
 TRANSFER_SECONDS = 1800.0

@@ -25,11 +25,12 @@ from gym.sandbox.interface import (
 )
 from gym.sandbox.life import Life
 from gym.sandbox.processes import MARK
-from gym.sandbox.providers.docker.command import Container, Order, kill, run
+from gym.sandbox.providers.docker.command import kill, run
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.docker.files import Files
 from gym.sandbox.providers.docker.leftovers import remove_container, removed
 from gym.sandbox.providers.docker.networks import Networks
+from gym.sandbox.providers.docker.order import Container, Order
 from gym.sandbox.providers.docker.scripts import RENEWED
 from gym.sandbox.waiting import uncancelled
 from gym.sandbox.words import absolute, checked_environment, refused, unfit
