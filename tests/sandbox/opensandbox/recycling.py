@@ -9,10 +9,10 @@ import urllib.request
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import SandboxSpec
 from gym.sandbox.providers.opensandbox import OpenSandboxConfig, OpenSandboxProvider
+from gym.sandbox.providers.opensandbox.errors import DeploymentError
 from gym.sandbox.providers.opensandbox.facts import Facts
 from gym.sandbox.providers.opensandbox.sandbox import OpenSandbox
 
@@ -66,9 +66,9 @@ class Recycling(OpenSandboxProvider):
         if sandbox.freed or sandbox._life.ended.done():
             return False
         try:
-            await sandbox.fence()
+            await sandbox._runner.clear(sandbox._facts.keep)
             return (await sandbox.exec(EMPTY, cwd="/")).exit_code == 0
-        except (EpisodeFailure, UserError):
+        except (EpisodeFailure, DeploymentError):
             return False
 
     async def _release(self, sandbox: OpenSandbox) -> None:

@@ -267,7 +267,7 @@ class _Opened:
         self.daemon = Daemon(config.host)
         self.images = Images(self.daemon, config)
         self.networks = Networks(self.daemon, labels)
-        self.starts = asyncio.Semaphore(config.max_starts or max(2, os.cpu_count() or 1))
+        self.starts = asyncio.Semaphore(config.max_starts or max(4, os.cpu_count() or 1))
         self.swept = Shared(partial(leftovers.sweep, self.daemon))
 
 

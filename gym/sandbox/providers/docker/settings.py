@@ -30,7 +30,7 @@ class DockerProviderConfig(LimitedProviderConfig):
     max_starts: int | None = Field(
         default=None,
         gt=0,
-        description="Containers that are started at the same time; by default the number of cores, at least 2.",
+        description="Containers that are started at the same time; by default the number of cores, at least 4.",
         json_schema_extra=OPERATIONAL,
     )
     default_ttl_seconds: float = Field(

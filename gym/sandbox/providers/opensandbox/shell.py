@@ -30,11 +30,14 @@ RUN = r"""
 unset GYM_SCRIPT
 fail() { printf '<!%s>\n' "$1"; exit 1; }
 kills() {
+  g_kills=
   for g_f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
-    [ -r "$g_f" ] && while read -r g_key g_value; do [ "$g_key" = oom_kill ] && echo "$g_value"; done <"$g_f"
+    [ -r "$g_f" ] || continue
+    while read -r g_key g_value; do [ "$g_key" != oom_kill ] || g_kills=$g_value; done <"$g_f"
   done
 }
-g_before=$(kills)
+kills
+g_before=$g_kills
 mkdir -m 700 "$g_d" || fail 'it has no /tmp that can be written, or the command was ended before it began'
 mkfifo "$g_d/o" "$g_d/e" "$g_d/O" "$g_d/E" || fail 'it has no mkfifo'
 exec 3<>"$g_d/o" 4<>"$g_d/e" 5>"$g_d/o" 6>"$g_d/e" 7<"$g_d/o" 8<"$g_d/e" 3>&- 4>&-
@@ -76,7 +79,8 @@ if [ "$g_n" -gt 150 ]; then
 fi
 wait "$g_po" "$g_pe"
 rm -rf "$g_d"
-g_oom=; [ "$(kills)" = "$g_before" ] || g_oom=+
+kills
+g_oom=; [ "$g_kills" = "$g_before" ] || g_oom=+
 printf '<=>\n' >&2
 printf '<=%d%s>\n' "$g_rc" "$g_oom"
 """
