@@ -10,6 +10,7 @@ from gym.cli.verbs import Arguments
 from gym.composition.compose import compose, experiment_of
 from gym.composition.roots import find, shown
 from gym.errors import EXIT_OK
+from gym.planning import budget
 from gym.planning.plan import Plan, PlannedDataset, plan
 from gym.planning.resolve import Instance, resolve
 from gym.servers.contract import ServerRef
@@ -97,6 +98,7 @@ def _budget(made: Plan, item: Instance) -> dict[str, Any]:
     sandbox = getattr(resources.config if resources else None, "sandbox_config", None)
     return {
         "environment": item.name,
+        "parts": [str(bound) for bound in budget.bounds(made, item)],
         "episodes_at_once": config.max_concurrent_episodes,
         "queue_seconds": config.queue_timeout_seconds,
         "episode_seconds": config.default_episode_timeout_seconds,
@@ -110,8 +112,8 @@ def _print(described: Mapping[str, Any]) -> None:
         print(name)
         print_table(header, rows, right={"rows", "attempts"})
         print()
-    for budget in described["budgets"]:
-        print(f"budget of {budget['environment']}: {_timeline(budget)}")
+    for bounds in described["budgets"]:
+        print(f"budget of {bounds['environment']}: {_timeline(bounds)}")
     scripts = [item["name"] for item in described["instances"] if item.get("is_script")]
     for note in (*described["notes"], *(f"{name} plays a script; it is no language model" for name in scripts)):
         print(f"note: {note}")
@@ -130,12 +132,13 @@ def _tables(described: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list
             yield name, [column.replace("_", " ") for column in columns], rows
 
 
-def _timeline(budget: Mapping[str, Any]) -> str:
-    queue, episode, ttl = (budget[f"{name}_seconds"] for name in ("queue", "episode", "sandbox_ttl"))
+def _timeline(bounds: Mapping[str, Any]) -> str:
+    queue, episode, ttl = (bounds[f"{name}_seconds"] for name in ("queue", "episode", "sandbox_ttl"))
+    inner = f" (in it: {', '.join(bounds['parts'])})" if bounds["parts"] else ""
     parts = [
         f"queue {_bound(queue)}",
-        f"episode {_bound(episode)}",
-        f"each cleanup {_bound(budget['cleanup_seconds'])}",
+        f"episode {_bound(episode)}{inner}",
+        f"each cleanup {_bound(bounds['cleanup_seconds'])}",
     ]
     text = " -> ".join(parts)
     return f"{text}; sandbox ends after {_bound(ttl)}" if ttl is not None else text

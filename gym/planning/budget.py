@@ -42,24 +42,6 @@ def bounds(made: Plan, environment: Instance) -> list[Bound]:
     return found
 
 
-def timeline(made: Plan, environment: Instance) -> list[str]:
-    """An environment server's budget, a line a bound."""
-    config = environment.config
-    assert isinstance(config, EnvironmentServerConfig)
-    inner = bounds(made, environment)
-    return [
-        f"queue: {_seconds(config.queue_timeout_seconds)} (queue_timeout_seconds)",
-        f"episode: {_seconds(config.default_episode_timeout_seconds)} (default_episode_timeout_seconds)",
-        *(f"  of it {bound}" for bound in inner if not bound.in_cleanup),
-        f"each cleanup: {_seconds(config.cleanup_timeout_seconds)} (cleanup_timeout_seconds)",
-        *(f"  of it {bound}" for bound in inner if bound.in_cleanup),
-    ]
-
-
-def _seconds(value: float | None) -> str:
-    return "no bound" if value is None else f"{value:g} s"
-
-
 def check(made: Plan) -> None:
     """Refuses bounds that do not fit into what contains them, with the sum."""
     for environment in made.of_type("environment_servers"):
