@@ -15,6 +15,7 @@ from gym.errors import did_you_mean
 from gym.planning import budget, hosting, routes
 from gym.planning.hosting import Hosted
 from gym.planning.resolve import Component, Instance, KeyPath, Resolved
+from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.agent import AgentServer, AgentServerConfig
 from gym.servers.contract import ServerRef, Transport
 from gym.servers.model import ModelServer
@@ -129,6 +130,7 @@ def _bindings(made: Plan) -> None:
             if resources and agent and resources.type == "resources_servers" and agent.type == "responses_api_agents":
                 _pairing(made, item, resources, agent)
                 _transports(made, item, resources, agent)
+                _network(made, resources, agent)
     _unused_agent(made)
 
 
@@ -151,6 +153,18 @@ def _pairing(made: Plan, environment: Instance, resources: Instance, agent: Inst
         else:
             fix = "choose one of these, or pass --allow-unsupported-pairing"
             made.resolved.problem((*environment.key, "agent_server"), what, fix)
+
+
+def _network(made: Plan, resources: Instance, agent: Instance) -> None:
+    """A harness inside a task's sandbox must reach its model: there, no network means the Gym servers only."""
+    spec = getattr(resources.config, "sandbox_config", None)
+    assert issubclass(agent.server_class, AgentServer)
+    if not agent.server_class.needs_sandbox or not isinstance(spec, SandboxConfig) or spec.network != "none":
+        return
+    settled = spec.model_copy(update={"network": "gym_only"})
+    config = resources.config.model_copy(update={"sandbox_config": settled})
+    made.instances[resources.name] = replace(resources, config=config)
+    made.notes.append(f"{agent.name} runs in the sandboxes of {resources.name}, which get the network gym_only for it")
 
 
 def _transports(made: Plan, environment: Instance, resources: Instance, agent: Instance) -> None:
