@@ -279,8 +279,8 @@ def test_bounds_that_do_not_nest_are_refused_with_the_sum(project) -> None:
 def test_a_harness_in_the_tasks_sandbox_can_reach_its_model(project) -> None:
     project(WORKSPACE)
     assert getattr(made().instances["benchmark"].config, "sandbox_config").network == "none"  # noqa: B009
-    codex = "config_paths: [responses_api_agents/codex_agent/configs/codex_agent.yaml]\nagent: {_inherit_from: codex_agent}\n"
-    project({"agent.yaml": codex})
+    imports = "config_paths: [responses_api_agents/codex_agent/configs/codex_agent.yaml]"
+    project({"agent.yaml": f"{imports}\nagent: {{_inherit_from: codex_agent}}\n"})
     found = made()
     assert getattr(found.instances["benchmark"].config, "sandbox_config").network == "gym_only"  # noqa: B009
     assert any("gym_only" in note for note in found.notes)
