@@ -74,6 +74,14 @@ VERBS = (
         flags.CHOICES,
     ),
     Verb(
+        "env sweep",
+        "gym.cli.sweep:run",
+        "remove sandboxes that a killed run left behind",
+        ("gym env sweep",),
+        details="Local sandboxes and Docker containers. Those of runs that go on are left alone.",
+        takes="nothing",
+    ),
+    Verb(
         "eval plan",
         "gym.cli.eval_plan:run",
         "check a configuration, and show what a run of it would do",
