@@ -123,7 +123,7 @@ def test_a_run_is_not_continued_after(key, value, line):
     assert digest(identify(CONFIG)) != digest(identify(config))
     head, row = str(refuse_message(differences)).splitlines()
     assert "new output directory" in head
-    assert "--overwrite" in head
+    assert "overwrite=true" in head
     assert row == line
 
 
