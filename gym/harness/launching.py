@@ -15,7 +15,7 @@ from gym.harness.placing import run, write_files
 from gym.sandbox import supervisor
 from gym.sandbox.interface import Sandbox
 from gym.sandbox.output import Capture
-from gym.servers.waiting import to_the_end
+from gym.sandbox.waiting import uncancelled
 
 STDOUT_BYTES = 64 * 1024 * 1024
 STDERR_BYTES = 64 * 1024
@@ -96,7 +96,7 @@ async def launch(site: Site, invocation: Invocation, evidence: Evidence, timeout
     finally:
         evidence.stdout = _masked(out.value(), site.secrets).decode("utf-8", "replace")
         evidence.duration_seconds = time.monotonic() - begun
-        await to_the_end(_conclude(site, started, evidence))
+        await uncancelled(_conclude(site, started, evidence))
     if out.capture.left_out:
         evidence.gaps.append(f"{out.capture.left_out} bytes of the harness's output were not kept")
     if invocation.collect is not None:

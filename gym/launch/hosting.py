@@ -21,8 +21,9 @@ from gym.launch.process import Child, Nursery
 from gym.launch.slices import Part, Slice, module_places, own_environment
 from gym.launch.supervised import Event, ProcessServer, ProcessState, Ways
 from gym.sandbox.interface import SandboxProvider
+from gym.sandbox.waiting import uncancelled
 from gym.servers.keys import KeyRing
-from gym.servers.waiting import background, to_the_end
+from gym.servers.waiting import background
 
 SPIN_UP_SECONDS = 120.0
 WILDCARDS = ("0.0.0.0", "::")
@@ -112,7 +113,7 @@ async def hosted(
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(bind(place.bind_host, place.port))
         fleet = Fleet(apart, place, token, sandboxes)
-        stack.push_async_callback(lambda: to_the_end(fleet.stop()))
+        stack.push_async_callback(lambda: uncancelled(fleet.stop()))
         own_url = base_url(advertised, listener)
         await fleet.begin({item.name: f"{own_url}/{item.name}" for item in here})
         launched = await stack.enter_async_context(
@@ -125,7 +126,7 @@ async def hosted(
                 remote=fleet.urls,
             )
         )
-        stack.push_async_callback(lambda: to_the_end(_leave(launched, fleet)))
+        stack.push_async_callback(lambda: uncancelled(_leave(launched, fleet)))
         fleet.share(launched.keys)
         await fleet.ready()
         yield Hosted(launched, fleet.servers)

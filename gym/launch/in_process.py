@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from gym.errors import Problem, UserError
 from gym.sandbox.interface import SandboxProvider
+from gym.sandbox.waiting import uncancelled
 from gym.servers.base import Server, ServerConfig, ServerContext
 from gym.servers.client import Client, Directory
 from gym.servers.contract import ServerType
 from gym.servers.keys import KeyRing
 from gym.servers.sessions import Signer
-from gym.servers.waiting import background, ended, to_the_end
+from gym.servers.waiting import background, ended
 
 if TYPE_CHECKING:
     import uvicorn
@@ -118,7 +119,7 @@ async def launch(
         host.listen()
         yield Launched(client, directory, token, directory.base_url, keys, host.close)
     finally:
-        await to_the_end(_stop(host, started, directory, client))
+        await uncancelled(_stop(host, started, directory, client))
 
 
 def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:

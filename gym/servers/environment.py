@@ -19,10 +19,10 @@ from pydantic import Field
 
 from gym.apis.responses import ResponsesResponse
 from gym.failures import EpisodeFailure, Stage
+from gym.sandbox.waiting import uncancelled
 from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
 from gym.servers.contract import EXTRAS_HEADER, Failure, RunRequest, RunResponse, VerifyResponse
-from gym.servers.waiting import to_the_end
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 log = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
             log.exception("episode %s", episode.request.episode_id.key)
             raise EpisodeFailure("internal", one_line(error), stage=episode.stage) from error
         finally:
-            await to_the_end(episode.unwind())
+            await uncancelled(episode.unwind())
 
     @abstractmethod
     async def run_episode(self, episode: Episode) -> VerifyResponse:

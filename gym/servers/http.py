@@ -20,11 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from gym.failures import EpisodeFailure
+from gym.sandbox.waiting import uncancelled
 from gym.servers import deadline, rollout_path
 from gym.servers.base import Call, Reply, Route, Server, describe_items, unexpected
 from gym.servers.contract import ROLLOUT_HEADER
 from gym.servers.guard import IDENTITY, App, Guard, Receive, Scope, Send
-from gym.servers.waiting import background, ended, to_the_end
+from gym.servers.waiting import background, ended
 
 CLIENT_CLOSED_REQUEST = 499
 log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class _Streamed(StreamingResponse):
             await self.stream_response(send)
         finally:
             if (close := getattr(self.body_iterator, "aclose", None)) is not None:
-                await to_the_end(close())
+                await uncancelled(close())
 
 
 async def _answered(route: Route, body: BaseModel, call: Call) -> Response:

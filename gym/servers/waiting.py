@@ -41,18 +41,3 @@ async def ended(task: asyncio.Task[Any] | None) -> None:
     if task is not None and not task.done():
         task.cancel()
         await asyncio.wait([task])
-
-
-async def to_the_end(work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Awaits `work` to its end even when the caller is cancelled meanwhile, then passes the cancellation on."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is None:
-        return task.result()
-    _retrieve(task)
-    raise cancelled

@@ -16,10 +16,8 @@ from gym.failures import EpisodeFailure
 from gym.servers.agent import AgentServer, AgentServerConfig, AgentSession
 from gym.servers.base import ServerError
 from gym.servers.contract import ROLLOUT_HEADER, DirectHttpGrant, ServerRef
+from gym.servers.tools import MODEL_CAN_FIX
 from responses_api_agents.simple_agent.conversation import BadCall, Conversation, ToolCall
-
-MODEL_CAN_FIX = frozenset({400, 404, 413, 422})
-"""Statuses by which a tool server refuses a call's content; every other one is a fault of the infrastructure."""
 
 ERROR_LIMIT_CHARACTERS = 2000
 

@@ -8,7 +8,8 @@ import gc
 import pytest
 
 from gym.failures import EpisodeFailure
-from gym.servers.waiting import background, ended, joined, to_the_end
+from gym.sandbox.waiting import uncancelled
+from gym.servers.waiting import background, ended, joined
 
 
 async def fail() -> None:
@@ -69,7 +70,7 @@ async def test_to_the_end(fails: bool, cancellations: int) -> None:
             raise ValueError("it failed")
         return "result"
 
-    caller = asyncio.create_task(to_the_end(work()))
+    caller = asyncio.create_task(uncancelled(work()))
     for _ in range(cancellations):
         await asyncio.sleep(0)
         await asyncio.sleep(0)
