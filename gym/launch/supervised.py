@@ -7,6 +7,7 @@ that comes while a process is being started again waits for it.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -34,11 +35,11 @@ class Event:
     """Something worth telling while servers run.
 
     Attributes:
-        kind: `note`; `died`: a process ended by itself and is started again; `up`: it serves again; `lost`: it is not
-            started any more.
+        kind: `note`; `progress`: a line that the next one replaces, empty at the end; `died`: a process ended by
+            itself and is started again; `up`: it serves again; `lost`: it is not started any more.
     """
 
-    kind: Literal["note", "died", "up", "lost"]
+    kind: Literal["note", "progress", "died", "up", "lost"]
     name: str
     text: str
 
@@ -66,7 +67,7 @@ class Ways:
         heard: Is told of the sessions whose keys a process has closed, and by which process.
         tell: Is told what happens.
         revoked: The sessions whose keys are closed by now.
-        died: Frees what a dead process has left behind.
+        died: Frees what a dead process has left behind, and closes its session keys; is told its `issuer`.
     """
 
     nursery: Callable[[], Nursery]
@@ -74,13 +75,14 @@ class Ways:
     heard: Callable[[Child, str, float], None]
     tell: Callable[[Event], None]
     revoked: Callable[[], dict[str, float]]
-    died: Callable[[], object]
+    died: Callable[[str], object]
 
 
 @dataclass
 class _Worker:
     listener: socket.socket
     now: ProcessState = field(default_factory=ProcessState)
+    issuer: str = ""
     child: Child | None = None
     keeping: asyncio.Task[None] | None = None
 
@@ -153,7 +155,8 @@ class ProcessServer:
         self._log.close()
 
     def _spawn(self, worker: _Worker) -> None:
-        told = self._told.model_copy(update={"revoked": self._ways.revoked()})
+        worker.issuer = f"{self.name}-{secrets.token_hex(8)}"
+        told = self._told.model_copy(update={"issuer": worker.issuer, "revoked": self._ways.revoked()})
         worker.child = Child(self._ways.nursery(), told, worker.listener, self._log, self._ways.heard)
         worker.now.state = "starting"
 
@@ -178,7 +181,7 @@ class ProcessServer:
             how = f"{self.name}: process {worker.child.pid} {worker.child.ended.result()}"
             in_a_row = 1 if time.monotonic() - begun > STEADY_SECONDS else in_a_row + 1
             worker.now.state, worker.now.pid = "died", None
-            self._ways.died()
+            self._ways.died(worker.issuer)
             if in_a_row > RESTARTS:
                 return self._give_up(worker, f"{how}, for the {in_a_row}th time in a row; it is not started any more")
             self._ways.tell(Event("died", self.name, f"{how}; it is started again"))

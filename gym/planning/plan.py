@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gym.composition.roots import lookup
 from gym.environment_servers.single_agent_turn.app import SingleAgentTurnConfig
 from gym.errors import did_you_mean
-from gym.planning import budget, hosting, routes
+from gym.planning import budget, capabilities, hosting, routes
 from gym.planning.hosting import Hosted
 from gym.planning.resolve import Component, Instance, KeyPath, Resolved
 from gym.sandbox.spec_config import SandboxConfig
@@ -81,6 +81,7 @@ def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
     _available(made)
     _references(made)
     _bindings(made)
+    capabilities.check(made)
     _sandboxes(made)
     hosting.check(made)
     budget.check(made)
@@ -130,6 +131,7 @@ def _bindings(made: Plan) -> None:
             if resources and agent and resources.type == "resources_servers" and agent.type == "responses_api_agents":
                 _pairing(made, item, resources, agent)
                 _transports(made, item, resources, agent)
+                _place(made, item, resources, agent)
                 _network(made, resources, agent)
     _unused_agent(made)
 
@@ -153,6 +155,22 @@ def _pairing(made: Plan, environment: Instance, resources: Instance, agent: Inst
         else:
             fix = "choose one of these, or pass --allow-unsupported-pairing"
             made.resolved.problem((*environment.key, "agent_server"), what, fix)
+
+
+def _place(made: Plan, environment: Instance, resources: Instance, agent: Instance) -> None:
+    """A harness that needs a sandbox gets one of the task, or makes one."""
+    assert issubclass(agent.server_class, AgentServer)
+    if not agent.server_class.needs_sandbox:
+        return
+    on_host = getattr(agent.config, "execution", "sandbox") == "host"
+    lent = getattr(resources.config, "sandbox_provider", None) is not None
+    if on_host and lent:
+        what = f"{agent.name} would run on this machine, but the task's files are in the sandboxes of {resources.name}"
+        made.resolved.problem((*agent.key, "execution"), what, "leave it out: the harness then runs in the sandbox")
+    elif not on_host and not lent and getattr(agent.config, "sandbox_provider", None) is None:
+        what = f"{agent.name} needs a sandbox: {resources.name} lends none, and the agent has no `sandbox_provider`"
+        fix = "set sandbox_provider: sandbox, and choose one with sandbox=local or sandbox=docker"
+        made.resolved.problem((*environment.key, "agent_server"), what, fix)
 
 
 def _network(made: Plan, resources: Instance, agent: Instance) -> None:

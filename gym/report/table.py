@@ -120,7 +120,13 @@ def _headline(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "missing as 0 / 1", f"{number(bounds['missing_as_0'])} / {number(bounds['missing_as_1'])}"
     if summary["pass_at"]:
         yield "pass@k", ", ".join(f"pass@{k} {number(value)}" for k, value in summary["pass_at"].items())
+    for server, metrics in summary.get("verifier_metrics", {}).items():
+        yield f"{server} says", ", ".join(f"{name} {_value(value)}" for name, value in metrics.items())
     yield "usage", _usage(summary["usage"])
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _usage(usage: Mapping[str, Any]) -> str:

@@ -7,10 +7,13 @@ happens, the cleanups run last-in first-out, each within its own bound, outside 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import re
 import time
+import uuid
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar, get_args
@@ -22,7 +25,19 @@ from gym.failures import EpisodeFailure, Stage
 from gym.sandbox.waiting import uncancelled
 from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
-from gym.servers.contract import EXTRAS_HEADER, Failure, RunRequest, RunResponse, VerifyResponse
+from gym.servers.contract import (
+    EXTRAS_HEADER,
+    LOST_HEADER,
+    RUN_HEADER,
+    AggregateMetricsRequest,
+    AggregateMetricsResponse,
+    EpisodeId,
+    Failure,
+    RunRequest,
+    RunResponse,
+    ServerRef,
+    VerifyResponse,
+)
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 log = logging.getLogger(__name__)
@@ -70,6 +85,8 @@ class Episode:
     """A running episode: where it is, how long each stage took, and what must be freed.
 
     Attributes:
+        run: The run that asks for it, where that gives its name.
+        lost: Earlier tries of the rollout whose end nobody has seen.
         timings: Seconds per stage.
         partial_response: What the agent had done when something failed.
         cleanup_failures: What could not be freed at the end, one line each.
@@ -77,6 +94,8 @@ class Episode:
 
     request: RunRequest
     cleanup_timeout_seconds: float
+    run: str | None = None
+    lost: list[EpisodeId] = field(default_factory=list)
     stage: Stage = "admission"
     timings: dict[str, float] = field(default_factory=dict)
     partial_response: ResponsesResponse | None = None
@@ -123,10 +142,11 @@ class Episode:
         """Runs what is left to clean, last-in first-out; a failed cleanup is noted and the others still run."""
         started = time.perf_counter()
         for entry in reversed(self.cleanups):
-            await self._clean_at_last(entry)
+            await self.clean_or_note(entry)
         self.timings["cleanup"] = round(time.perf_counter() - started, 6)
 
-    async def _clean_at_last(self, entry: Cleanup) -> None:
+    async def clean_or_note(self, entry: Cleanup) -> None:
+        """Runs one cleanup, and once more where that may help; a failure is noted."""
         for number in range(entry.tries):
             try:
                 await self.clean(entry)
@@ -135,6 +155,15 @@ class Episode:
                 log.warning("rollout %s: cleanup failed: %s", self.request.episode_id.key, failure.message)
                 if number == entry.tries - 1:
                     self.cleanup_failures.append(failure.message)
+
+    def session_name(self, episode: EpisodeId | None = None) -> str:
+        """What makes the ids of an episode's sessions its own: of this one, or of a try that was lost.
+
+        Who asks under the name of a run is told the same again, also by another process of this server.
+        """
+        if self.run is None:
+            return uuid.uuid4().hex
+        return hashlib.sha256(f"{self.run} {(episode or self.request.episode_id).key}".encode()).hexdigest()[:32]
 
 
 class EnvironmentServer(Server[EnvironmentConfigT]):
@@ -155,7 +184,10 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
     @route("/run")
     async def run(self, body: RunRequest, call: Call) -> RunResponse:
         """Runs one episode."""
-        episode = Episode(body, self.config.cleanup_timeout_seconds)
+        run = call.headers.get(RUN_HEADER)
+        episode = Episode(
+            body, self.config.cleanup_timeout_seconds, run, _lost_tries(body, call.headers) if run else []
+        )
         # Both are set, so that both are sent: one of them is always null.
         answer = RunResponse(episode_id=body.episode_id, task_id=body.task.task_id, result=None, failure=None)
         try:
@@ -175,6 +207,19 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         if EXTRAS_HEADER in call.headers:
             answer.timings = episode.timings
         return answer
+
+    @route("/aggregate_metrics")
+    async def aggregate(self, body: AggregateMetricsRequest, call: Call) -> AggregateMetricsResponse:  # noqa: ARG002
+        """What the server that gave the verdicts of a run makes of them."""
+        verifier = self.verifier()
+        if verifier is None:
+            raise ServerError(404, f"{self.name} has no server that aggregates")
+        answer = await self.context.client.post(verifier, "/aggregate_metrics", body, AggregateMetricsResponse)
+        return answer.body
+
+    def verifier(self) -> ServerRef | None:
+        """Who gives the verdicts of its episodes."""
+        return None
 
     @asynccontextmanager
     async def _admitted(self, episode: Episode) -> AsyncIterator[None]:
@@ -222,6 +267,12 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         Raises:
             EpisodeFailure: The episode failed.
         """
+
+
+def _lost_tries(request: RunRequest, headers: Mapping[str, str]) -> list[EpisodeId]:
+    numbers = {int(number) for number in re.findall(r"\d{1,9}", headers.get(LOST_HEADER, ""))}
+    mine = request.episode_id
+    return [mine.model_copy(update={"attempt": number}) for number in sorted(numbers) if number < mine.attempt]
 
 
 def graded(verdict: VerifyResponse, server: str) -> VerifyResponse:

@@ -59,6 +59,7 @@ class KeyRing:
     the key's expiry.
 
     Attributes:
+        issuer: Names this process in its keys: they are revoked together, by `learn(issuer, ...)`, when it dies.
         tell: Is called with a session whose keys were revoked here, and when the last of them would have expired; set
             where the run has other processes.
     """
@@ -68,6 +69,7 @@ class KeyRing:
         self._issued: dict[str, float] = {}
         self._revoked: dict[str, float] = {}
         self._prune_at = PRUNE_AT
+        self.issuer = ""
         self.tell: Callable[[str, float], None] | None = None
 
     def issue(self, identity: Identity, instances: Iterable[str], seconds: float | None = None) -> str:
@@ -86,18 +88,19 @@ class KeyRing:
             identity.activation,
             sorted(instances),
             int(expires_at * 1000) / 1000,
+            self.issuer,
         ]
         payload = base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
         return f"{PREFIX}{payload}.{self._signature(payload)}"
 
     def read(self, key: str) -> SessionKey | None:
-        """What a key says, or None for one that is not ours, expired, or whose session was closed."""
+        """What a key says, or None for one that is not ours, has expired, or whose session or issuer is gone."""
         payload, _, signature = key.removeprefix(PREFIX).rpartition(".")
         if not key.startswith(PREFIX) or not hmac.compare_digest(signature.encode(), self._signature(payload).encode()):
             return None
         padded = payload + "=" * (-len(payload) % 4)
-        rollout, session, activation, instances, expires_at = json.loads(base64.urlsafe_b64decode(padded))
-        if expires_at <= time.time() or session in self._revoked:
+        rollout, session, activation, instances, expires_at, issuer = json.loads(base64.urlsafe_b64decode(padded))
+        if expires_at <= time.time() or session in self._revoked or issuer in self._revoked:
             return None
         return SessionKey(Identity(rollout, session, activation), frozenset(instances), expires_at)
 
@@ -109,7 +112,7 @@ class KeyRing:
             self.tell(session, expires_at)
 
     def learn(self, session: str, expires_at: float) -> None:
-        """Refuses the keys of a session from now on, until they would have expired anyway."""
+        """Refuses the keys of a session, or of an issuer, from now on, until they would have expired anyway."""
         if len(self._revoked) >= self._prune_at:
             now = time.time()
             self._revoked = {name: at for name, at in self._revoked.items() if at > now}
@@ -117,7 +120,7 @@ class KeyRing:
         self._revoked[session] = expires_at
 
     def revoked(self) -> dict[str, float]:
-        """The sessions whose keys are refused, and until when (Unix time)."""
+        """The sessions and issuers whose keys are refused, and until when (Unix time)."""
         return dict(self._revoked)
 
     def _signature(self, payload: str) -> str:

@@ -10,7 +10,7 @@ import logging
 import math
 import typing
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -182,9 +182,13 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         """The session that a request belongs to.
 
         Raises:
-            ServerError: 401 without a valid cookie, 409 for a session that is closed or unknown.
+            ServerError: 401 without a valid cookie, 403 with the key of another session, 409 for a session that is
+                closed or unknown.
         """
-        return self.session_of(self.cookie.read(call.cookies))
+        session_id = self.cookie.read(call.cookies)
+        if call.identity is not None and call.identity.session != session_id:
+            raise ServerError(403, "the session's key and its cookie belong to two sessions")
+        return self.session_of(session_id)
 
     def session_of(self, session_id: str) -> Session[TaskT]:
         """An open session.
@@ -233,7 +237,10 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         session = self.session(call)
         if session.failure is not None:
             raise session.failure
+        digest = session.sandbox and session.sandbox.image_digest
         verdict = await self.verify(session, body)
+        if digest is not None:
+            verdict = verdict.model_copy(update={"image_digest": digest})
         return verdict if EXTRAS_HEADER in call.headers else _repeating(verdict, body)
 
     @route("/close_session")
@@ -286,6 +293,16 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
 
     async def seed(self, session: Session[TaskT]) -> None:
         """Prepares what the episode needs. Cancelled by a close that comes meanwhile; `close` follows a failure."""
+
+    @classmethod
+    def task_images(cls, task: TaskT) -> Iterable[str]:  # noqa: ARG003
+        """The images that a task's sandboxes start from, where the task itself names them: had ready before the run."""
+        return ()
+
+    @classmethod
+    def names_images(cls) -> bool:
+        """Whether its tasks name images: it has `task_images` of its own."""
+        return cls.task_images.__func__ is not ResourcesServer.task_images.__func__  # type: ignore[attr-defined]
 
     @abstractmethod
     async def verify(self, session: Session[TaskT], request: VerifyRequest) -> VerifyResponse:

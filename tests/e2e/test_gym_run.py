@@ -69,6 +69,26 @@ def test_a_row_has_what_the_contract_says(onboarding) -> None:
     assert segment["command"][-1] == "+experiment=onboarding"
 
 
+BEST = """
+    from resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
+
+
+    class Best(ExampleSessionStateMgmt):
+        def aggregate_metrics(self, rows):
+            assert all("response" not in row for row in rows), "too much is sent"
+            return {"best": max(row["reward"] for row in rows), "verdicts": len(rows)}
+    """
+
+
+def test_a_verifier_with_metrics_of_its_own_is_asked_for_them(project) -> None:
+    cwd = project({"resources_servers/best/app.py": BEST})
+    target = "++counter.resources_servers.example_session_state_mgmt._target_=resources_servers.best.app.Best"
+    run = gym_run("+experiment=onboarding", target, "output=out", cwd=cwd)
+    assert "counter says   best 1.0000, verdicts 4\n" in run.stdout
+    metrics = json.loads((cwd / "out" / "metrics.json").read_text())
+    assert metrics["verifier_metrics"] == {"counter": {"best": 1.0, "verdicts": 4}}
+
+
 def test_a_finished_run_is_left_alone(onboarding) -> None:
     cwd, _ = onboarding
     (path,) = (cwd / "results" / "onboarding").iterdir()

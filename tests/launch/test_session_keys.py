@@ -62,9 +62,11 @@ async def test_a_process_that_is_started_later_knows_what_was_closed_before() ->
         assert await statuses(running, second) == {403}
 
 
-async def test_the_process_that_issued_it_may_be_gone() -> None:
+async def test_a_key_dies_with_the_process_that_issued_it() -> None:
     async with apart(model(), odd(kind="responses_api_agents")) as running:
         key = await tell(running, "issue")
+        assert await statuses(running, key) == {403}
         os.kill(pid_of(running), signal.SIGKILL)
         await up_again(running, "odd", 1)
-        assert await statuses(running, key) == {403}
+        await refused(running, key)
+        assert await statuses(running, await tell(running, "issue")) == {403}

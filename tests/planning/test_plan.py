@@ -45,6 +45,7 @@ COUNTER = {
 ENVIRONMENT = "experiment.environment_servers.single_agent_turn"
 RESOURCES = "benchmark.resources_servers.example_session_state_mgmt"
 AGENT = "agent.responses_api_agents.simple_agent"
+MODEL = "policy_model.responses_api_models.embedded_model"
 
 
 def made(arguments: list[str] = [], files: tuple[str, ...] = ("run.yaml",)) -> Plan:  # noqa: B006
@@ -114,6 +115,13 @@ PROBLEMS: list[tuple[list[str], list[str]]] = [
     (
         [f"{RESOURCES}.allowed_agents=[hermes_agent]"],
         [f"{ENVIRONMENT}.agent_server  example_session_state_mgmt does not declare simple_agent in its allowed_agents"],
+    ),
+    (
+        [f"+{MODEL}.capabilities.tools=false"],
+        [
+            f"command line: +{MODEL}.capabilities.tools=false  {MODEL}.capabilities.tools  policy_model is declared "
+            "to do without tools, but agent (simple_agent) gets the tools of benchmark; choose another agent or model"
+        ],
     ),
     ([f"{RESOURCES}.allowed_model_types=[vllm_model]"], ["does not declare embedded_model in its allowed_model_types"]),
     ([f"{ENVIRONMENT}.resources_tool_transports=[mcp]"], ["asks for mcp, but "]),
@@ -284,3 +292,20 @@ def test_a_harness_in_the_tasks_sandbox_can_reach_its_model(project) -> None:
     found = made()
     assert getattr(found.instances["benchmark"].config, "sandbox_config").network == "gym_only"  # noqa: B009
     assert any("gym_only" in note for note in found.notes)
+
+
+def test_a_harness_gets_a_sandbox_from_somewhere(project) -> None:
+    imports = "config_paths: [responses_api_agents/codex_agent/configs/codex_agent.yaml]"
+    codex = {"agent.yaml": f"{imports}\nagent: {{_inherit_from: codex_agent}}\n"}
+    setting = "agent.responses_api_agents.codex_agent"
+    project(COUNTER | codex)
+    (told,) = problems([f"{setting}.sandbox_provider=null"])
+    assert "codex_agent needs a sandbox" not in told
+    assert told.startswith("run.yaml:")
+    assert "agent needs a sandbox: benchmark lends none, and the agent has no `sandbox_provider`" in told
+    assert made([f"{setting}.sandbox_provider=null", f"++{setting}.execution=host"])
+    project(WORKSPACE | codex)
+    assert made([f"{setting}.sandbox_provider=null"])
+    (told,) = problems([f"++{setting}.execution=host"])
+    assert told.startswith(f"command line: ++{setting}.execution=host")
+    assert "the task's files are in the sandboxes of benchmark" in told

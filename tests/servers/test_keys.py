@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gym.servers.keys import Identity, KeyRing
@@ -27,6 +29,14 @@ def test_a_key_dies_with_its_session_and_with_its_time() -> None:
     assert ring.read(key) is None
     assert ring.read(other) is not None
     assert ring.read(ring.issue(Identity("r", "s3"), ["m"], seconds=0)) is None
+
+
+def test_the_keys_of_a_process_are_revoked_together() -> None:
+    mine, other = KeyRing(b"one run"), KeyRing(b"one run")
+    mine.issuer, other.issuer = "agent-1", "agent-2"
+    keys = [mine.issue(MINE, ["m"]), mine.issue(Identity("r", "s2"), ["m"]), other.issue(Identity("r", "s3"), ["m"])]
+    other.learn("agent-1", time.time() + 60)
+    assert [other.read(key) is not None for key in keys] == [False, False, True]
 
 
 @pytest.mark.parametrize("key", ["", "gym-", "gym-.", "gym-a.b", "Bearer x", "gym-é.é", "sk-123.456"])

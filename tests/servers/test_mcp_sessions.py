@@ -98,6 +98,15 @@ async def test_who_is_let_in(box: Hosted, alter: str, status: int) -> None:
     assert ("error" in answer.json() or "detail" in answer.json()) == (status != 200)
 
 
+@pytest.mark.parametrize(("session", "status"), [("s1", 200), ("s2", 403)])
+async def test_a_key_goes_with_the_cookie_of_its_own_session(box: Hosted, session: str, status: int) -> None:
+    headers, (_, cookies) = await box.headers(), await box.seed()
+    key = box.server.context.keys.issue(Identity("r1", session), ["toolbox"])
+    answer = await box.direct({"authorization": f"Bearer {key}"}, cookies, "increment", by=1)
+    assert answer.status_code == status, answer.text
+    assert (await box.call(headers, "increment", by=0))["structuredContent"] == {"count": int(status == 200)}
+
+
 async def test_the_token_opens_the_tools_and_nothing_else(box: Hosted) -> None:
     headers = await box.headers()
     token = headers["x-gym-session-token"]

@@ -35,6 +35,10 @@ class LegacyAgent(flat_rows.FlatRowServer[LegacyAgentConfig]):
             self.config.agent_server.name,
         )
 
+    def verifier(self) -> ServerRef:
+        """The agent, which verifies by itself."""
+        return self.config.agent_server
+
     async def run_flat(self, row: Mapping[str, Any], call: Call) -> flat_rows.RunBody:
         """Relays a row and its cookies, and the agent's answer, cookies and status, unchanged."""
         answer, call.set_cookies = await self._relay(row, call.cookies)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -23,6 +23,7 @@ from gym.servers.contract import (
     CloseSessionRequest,
     CloseSessionResponse,
     DirectHttpGrant,
+    EpisodeId,
     Grant,
     McpConnection,
     McpGrant,
@@ -37,6 +38,12 @@ from gym.servers.environment import Cleanup, EnvironmentServer, EnvironmentServe
 from gym.servers.keys import Identity
 from gym.servers.resources import NoArguments, ToolList
 from gym.servers.rollout_path import with_rollout
+
+
+ASKED = 3
+"""How often an agent is asked for what it has stored, when the connection breaks."""
+
+ResultT = TypeVar("ResultT")
 
 
 class SingleAgentTurnConfig(EnvironmentServerConfig):
@@ -74,24 +81,32 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         self._tools: list[dict[str, Any]] | None = None
         super().__init__(config, context)
 
+    def verifier(self) -> ServerRef:
+        """The resources server."""
+        return self.config.resources_server
+
     async def run_episode(self, episode: Episode) -> VerifyResponse:
         """The lifecycle of design section 6."""
         task = episode.request.task
         rollout = episode.request.episode_id.key
         headers = {ROLLOUT_HEADER: rollout, EXTRAS_HEADER: "1"}
+        for lost in episode.lost:
+            await self._close_lost(episode, lost)
         async with episode.step("seed", "seed_resources"):
             resources = await self._seed_resources(episode, headers)
         async with episode.step("seed", "seed_agent"):
             agent = await self._seed_agent(episode, resources, headers)
         async with episode.step("agent"):
             request = await self._with_tools(task.task_input.responses_create_params)
-            activation = await self.context.client.post(
-                self.config.agent_server,
-                with_rollout("/v1/responses", rollout),
-                request,
-                ResponsesResponse,
-                cookies=agent.cookies,
-                headers=headers,
+            activation = await _persistently(
+                lambda: self.context.client.post(
+                    self.config.agent_server,
+                    with_rollout("/v1/responses", rollout),
+                    request,
+                    ResponsesResponse,
+                    cookies=agent.cookies,
+                    headers=headers,
+                )
             )
             episode.partial_response = activation.body
         async with episode.step("cleanup", "close_agent"):
@@ -104,21 +119,63 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         async with episode.step("verification"):
             resources.cookies.update(closed.resources_cookies or {})
             verdict = await self._verify(episode, activation.body, resources.cookies, headers)
-        if closed.agent_observations is not None:
-            verdict = verdict.model_copy(update={"ng_agent_observations": closed.agent_observations})
+        if (observed := closed.agent_observations) is not None:
+            # The image of a sandbox of the agent's own; Resources has told that of its own.
+            image = {name: observed[name] for name in ("image_digest",) if observed.get(name)}
+            told = {**image, **(verdict.model_extra or {}), "ng_agent_observations": observed}
+            verdict = verdict.model_copy(update=told)
         return verdict
+
+    async def _close_lost(self, episode: Episode, lost: EpisodeId) -> None:
+        """Closes what an earlier try may have left open: this server died, or its answer did not arrive.
+
+        What comes of that try from now on is refused.
+        """
+        name = episode.session_name(lost)
+        headers = {ROLLOUT_HEADER: lost.key}
+
+        async def close_agent() -> None:
+            closing = AgentCloseRequest(agent_session_id=f"agent-session-{name}", episode_id=lost)
+            await self._close_agent(closing, {}, headers)
+
+        async def close_resources() -> None:
+            closing = CloseSessionRequest(resources_session_id=f"resources-session-{name}", episode_id=lost)
+            await self._close_resources(closing, {}, headers)
+
+        what = f"of the lost try {lost.attempt}"
+        async with episode.step("cleanup", "close_lost"):
+            await episode.clean_or_note(Cleanup(f"close {self.config.agent_server.name} {what}", close_agent))
+            await episode.clean_or_note(Cleanup(f"close {self.config.resources_server.name} {what}", close_resources))
+
+    async def _close_agent(
+        self, closing: AgentCloseRequest, cookies: dict[str, str], headers: dict[str, str]
+    ) -> AgentCloseResponse:
+        server = self.config.agent_server
+        path = "/v1/agent_sessions/close"
+        answer = await _persistently(
+            lambda: self.context.client.post(
+                server, path, closing, AgentCloseResponse, cookies=cookies, headers=headers
+            )
+        )
+        return answer.body
+
+    async def _close_resources(
+        self, closing: CloseSessionRequest, cookies: dict[str, str], headers: dict[str, str]
+    ) -> None:
+        self.context.keys.revoke(closing.resources_session_id)
+        server = self.config.resources_server
+        await self.context.client.post(
+            server, "/close_session", closing, CloseSessionResponse, cookies=cookies, headers=headers
+        )
 
     async def _seed_resources(self, episode: Episode, headers: dict[str, str]) -> Answer[SeedSessionResponse]:
         server = self.config.resources_server
-        session_id = f"resources-session-{uuid.uuid4().hex}"
+        session_id = f"resources-session-{episode.session_name()}"
         closing = CloseSessionRequest(resources_session_id=session_id, episode_id=episode.request.episode_id)
         cookies: dict[str, str] = {}
 
         async def close() -> None:
-            self.context.keys.revoke(session_id)
-            await self.context.client.post(
-                server, "/close_session", closing, CloseSessionResponse, cookies=cookies, headers=headers
-            )
+            await self._close_resources(closing, cookies, headers)
 
         episode.cleanup(f"close {server.name}", close, tries=2)
         task = episode.request.task
@@ -143,19 +200,11 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         self, episode: Episode, resources: Answer[SeedSessionResponse], headers: dict[str, str]
     ) -> AgentTurn:
         server = self.config.agent_server
-        session_id = f"agent-session-{uuid.uuid4().hex}"
+        session_id = f"agent-session-{episode.session_name()}"
         closing = AgentCloseRequest(agent_session_id=session_id, episode_id=episode.request.episode_id)
 
         async def close() -> None:
-            closed = await self.context.client.post(
-                server,
-                "/v1/agent_sessions/close",
-                closing,
-                AgentCloseResponse,
-                cookies=agent.cookies,
-                headers=headers,
-            )
-            agent.closed = closed.body
+            agent.closed = await self._close_agent(closing, agent.cookies, headers)
 
         agent = AgentTurn(episode.cleanup(f"close {server.name}", close))
         answer = await self.context.client.post(
@@ -229,3 +278,27 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             repeated = {"responses_create_params", *(name for name in more if task.task_data.get(name) == more[name])}
             verdict = VerifyResponse.model_validate(verdict.model_dump(exclude_unset=True, exclude=repeated))
         return verdict.model_copy(update={"response": response})
+
+
+async def _persistently(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """The answer to a request that may be made again: an agent's work is not lost with a connection.
+
+    Raises:
+        EpisodeFailure: Whatever the answer is; `server_unreachable` where none came, also from a server that has
+            started again and knows nothing of the session.
+        ServerError: As the server refuses the request.
+    """
+    lost: EpisodeFailure | None = None
+    for _ in range(ASKED):
+        try:
+            return await ask()
+        except EpisodeFailure as failure:
+            if failure.kind != "server_unreachable":
+                raise
+            lost = lost or failure
+        except ServerError as error:
+            if lost is None or error.status != 409:
+                raise
+            break
+    assert lost is not None
+    raise lost
