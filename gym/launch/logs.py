@@ -36,7 +36,8 @@ class ServerLog:
 
     def write(self, line: bytes) -> None:
         """Adds a line: without the configuration's secrets, the run's token and session keys."""
-        text = self._redact(line.decode("utf-8", "replace").rstrip("\r\n")).replace(self._token, MASK)
+        text = self._redact(line.decode("utf-8", "replace").rstrip("\r\n"))
+        text = text.replace(self._token, MASK) if self._token else text
         text = _SESSION_KEY.sub(MASK, text)
         self._last.append(text)
         if self._file is not None and not self._file.closed:
