@@ -6,19 +6,26 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gym.composition.roots import find, lookup, roots
 from gym.errors import Problem, UserError
+from gym.launch import environments
+from gym.launch.requirements import unmet
 from gym.tasks.datasets import DatasetConfig
 from gym.tasks.rows import read_lines
 
 CALL = """
 import json, runpy, sys
+from gym.errors import UserError
 script, arguments = sys.argv[1], json.loads(sys.argv[2])
-result = runpy.run_path(script)["prepare"](**arguments)
+try:
+    result = runpy.run_path(script)["prepare"](**arguments)
+except UserError as error:
+    sys.exit(str(error))
 print(json.dumps(None if result is None else str(result)), file=sys.__stdout__)
 """
 
@@ -54,11 +61,21 @@ def prepare(datasets: Iterable[DatasetConfig]) -> list[Prepared]:
     return done
 
 
+def _interpreter(dataset: DatasetConfig) -> str:
+    """A Python that has what the script needs: this one, or one of an environment that is built once."""
+    with tempfile.TemporaryDirectory(prefix="gym-prepare-") as folder:
+        file = Path(folder) / f"prepare_dependencies of {dataset.name}"
+        file.write_text("\n".join(dataset.prepare_dependencies) + "\n", encoding="utf-8")
+        if not unmet(file):
+            return sys.executable
+        return str(environments.prepare(file, lambda text: print(text.replace(f"{folder}/", ""), file=sys.stderr)))
+
+
 def _run_script(dataset: DatasetConfig) -> str:
     assert dataset.prepare_script is not None
     script = find(dataset.prepare_script)
     path = os.pathsep.join([*map(str, roots()), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-c", CALL, str(script), json.dumps(dataset.prepare_script_args)]
+    command = [_interpreter(dataset), "-c", CALL, str(script), json.dumps(dataset.prepare_script_args)]
     run = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=False
     )
