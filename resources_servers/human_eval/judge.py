@@ -3,13 +3,14 @@
 import json
 import os
 import sys
+from typing import Any
 
 asked = json.load(sys.stdin)
 print("begun", flush=True)
 # The tested program may print and ask as it likes.
 answers = os.dup(1)
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-space = {"__name__": "solution"}
+space: dict[str, Any] = {"__name__": "solution"}
 exec(compile(asked["program"], "solution.py", "exec"), space)
 exec(compile(asked["test"], "test.py", "exec"), space)
 space["check"](space[asked["entry_point"]])

@@ -54,8 +54,8 @@ def answered(text: str, choices: list[str]) -> str | None:
         if match[1].upper() in letters:
             return match[1].upper()
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    match = ALONE.fullmatch(last) or LEADING.match(last)
-    if match is not None and match[1].upper() in letters:
-        return match[1].upper()
+    alone = ALONE.fullmatch(last) or LEADING.match(last)
+    if alone is not None and alone[1].upper() in letters:
+        return alone[1].upper()
     same = [letter for letter, choice in zip(sorted(letters), choices, strict=True) if choice.strip() == last]
     return same[0] if len(same) == 1 else None
