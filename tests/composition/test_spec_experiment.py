@@ -48,8 +48,17 @@ def test_what_cannot_run_yet_is_said_at_planning(monkeypatch) -> None:
     with pytest.raises(UserError) as caught:
         plan(resolve(compose([], [RUN])))
     told = "\n".join(map(str, caught.value.problems))
-    assert "swebench_pro cannot run yet" in told
+    assert "swebench_pro cannot" not in told
     assert "hermes_agent cannot run yet" in told
+
+
+def test_another_harness_in_its_place_waits_for_the_data_only(monkeypatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as caught:
+        plan(resolve(compose(["+experiment=swebench_pro_hermes", "agent=pi"])))
+    (problem,) = caught.value.problems
+    assert "no such file: benchmarks/swebench/data/swebench_pro_benchmark.jsonl; run `gym eval prepare`" in str(problem)
 
 
 def test_unset_variables_are_told_together(monkeypatch) -> None:

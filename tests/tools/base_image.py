@@ -1,6 +1,6 @@
 """Build a small Docker base image from the Debian packages of this machine, without a registry and without a network.
 
-    python tests/tools/base_image.py [TAG]
+    python tests/tools/base_image.py [TAG] [--with PACKAGE ...]
 
 The named packages and everything installed that they depend on are packed as they lie here, without documentation,
 translations and test suites, into one layer of about 70 MB. The result has a shell, the usual tools, and a Python with
@@ -66,12 +66,14 @@ def main() -> int:
     """Build the image, unless the same one is there."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tag", nargs="?", default=TAG, help=f"name of the image (default: {TAG})")
-    tag = parser.parse_args().tag
+    parser.add_argument("--with", nargs="+", default=[], dest="more", metavar="PACKAGE", help="further packages")
+    arguments = parser.parse_args()
+    tag = arguments.tag
     for program in ("docker", "dpkg-query"):
         if shutil.which(program) is None:
             print(f"`{program}` is needed, and is not here: this works on Debian and its relatives", file=sys.stderr)
             return 2
-    packages = closure(WANTED)
+    packages = closure((*WANTED, *arguments.more))
     recipe = hashlib.sha256(Path(__file__).read_bytes() + repr(sorted(packages.items())).encode()).hexdigest()
     if present(tag) == recipe:
         print(f"{tag}: is there")
