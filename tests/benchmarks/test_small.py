@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.benchmarks.commands import gym
 from tests.conftest import needs
 
-ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
-
-
-def gym(*arguments: str, cwd: Path, module: str = "gym.run") -> subprocess.CompletedProcess[str]:
-    start = "import sys; from gym.cli.main import main; sys.exit(main())"
-    command = ["-c", start] if module == "gym" else ["-m", module]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *command, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=300
-    )
 
 
 def prepared(name: str, cwd: Path, *more: str) -> list[Row]:
