@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gym.cli import state
+from gym.cli import state, sweep
 from gym.cli.console import print_json, print_table
 from gym.cli.verbs import Arguments
 from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED
@@ -20,6 +21,7 @@ from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED
 if TYPE_CHECKING:
     from gym.launch.hosting import Hosted
     from gym.planning.plan import Plan
+    from gym.sandbox.spec import Found
 
 STOP_SECONDS = 240.0
 """How long servers may take to stop: their sandboxes are freed meanwhile."""
@@ -40,17 +42,20 @@ def start(arguments: Arguments) -> int:
 
 
 async def _serve(made: Plan, *, as_json: bool) -> None:
+    from gym.launch import images
     from gym.launch.planned import serving
     from gym.launch.supervised import Event
 
     changed = asyncio.Event()
 
     def told(event: Event) -> None:
-        print(event.text, file=sys.stderr, flush=True)
+        if event.kind != "progress":
+            print(event.text, file=sys.stderr, flush=True)
         changed.set()
 
     stopping = _stop_on_signals()
     try:
+        await images.prepare(made, told)
         with ExitStack() as after:  # the file goes when the servers have stopped, not before
             async with serving(made, state.FILE.parent / "logs", told) as running:
                 servers = _described(made, running)
@@ -88,7 +93,6 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 def _described(made: Plan, running: Hosted) -> state.Servers:
-    from dataclasses import asdict
     from datetime import UTC, datetime
 
     from gym.rollouts.identity import digest
@@ -171,16 +175,29 @@ def status(arguments: Arguments) -> int:
         return EXIT_SOME_FAILED
     with ThreadPoolExecutor(max_workers=8) as pool:
         answers = dict(zip(found.instances, pool.map(found.answers, found.instances), strict=True))
+    sandboxes = _sandboxes(found)
     if arguments.json:
-        print_json({"running": True, **state.as_shown(found), "answers": answers})
+        listed = [asdict(one) for one in sandboxes]
+        print_json({"running": True, **state.as_shown(found), "answers": answers, "sandboxes": listed})
     else:
         rows = [
             [name, item["type"], item["implementation"], _processes(found, item), item["url"], _state(answers[name])]
             for name, item in found.instances.items()
         ]
         print_table(["instance", "type", "implementation", "process", "url", "state"], rows)
+        if sandboxes:
+            print()
+            print_table(sweep.HEAD, [sweep.shown_row(one) for one in sandboxes])
         print(f"process {found.pid}, since {found.started_at}", file=sys.stderr)
     return EXIT_OK if all(answers.values()) else EXIT_SOME_FAILED
+
+
+def _sandboxes(servers: state.Servers) -> list[Found]:
+    """The sandboxes on this machine that the servers have made."""
+    from gym.sandbox.sweep import found_all
+
+    pids = {servers.pid} | {one["pid"] for item in servers.instances.values() for one in item["processes"]}
+    return [one for item in asyncio.run(found_all()) for one in item.found if one.pid in pids]
 
 
 def _state(answers: bool) -> str:

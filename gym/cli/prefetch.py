@@ -1,11 +1,13 @@
 """`gym env prefetch`: has ready what the implementations of a configuration need, so that no run waits for it.
 
 Implementations whose `requirements.txt` this environment does not meet get a virtual environment of their own, and
-harnesses their runtime.
+harnesses their runtime. Images that settings name for sandboxes are pulled.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -62,7 +64,7 @@ def run(arguments: Arguments) -> int:
         environment = None if all(line.met for line in lines) else _environment(part, file)
         made += [environment] if environment else []
         needs += [_need(part, line, environment) for line in lines]
-    needs += [*_runtimes(resolved), *_sandboxes(resolved)]
+    needs += [*_runtimes(resolved), *_sandboxes(resolved), *asyncio.run(_images(resolved))]
     if arguments.json:
         print_json({"needs": [need.__dict__ for need in needs], "environments": [one.__dict__ for one in made]})
     else:
@@ -143,3 +145,33 @@ def _sandboxes(resolved: Resolved) -> list[Need]:
         except UserError as error:
             found.append(Need(name, "sandbox", "missing", str(error.problems[0])))
     return found
+
+
+async def _images(resolved: Resolved) -> list[Need]:
+    """The images that settings name, pulled several at a time."""
+    from gym.launch import images
+    from gym.planning.plan import Plan
+
+    steps = images.Steps(lambda event: print(event.text, file=sys.stderr) if event.kind == "note" else None)
+    made = Plan(resolved, dict(resolved.instances))
+    for name, component in resolved.components.items():
+        provider = component.component_class(component.config)
+        with contextlib.suppress(UserError):  # one that does not work here is told among the sandboxes
+            provider.describe()
+            made.providers[name] = provider
+
+    async def need(block: str, image: str | None) -> list[Need]:
+        try:
+            digests = await made.providers[block].prepare([image], steps)
+        except UserError as error:
+            named = str(error.problems[0].data.get("image", image or "image"))
+            return [Need(block, named, "missing", str(error.problems[0]))]
+        return [Need(block, name, "ok", digest) for name, digest in digests.items()]
+
+    try:
+        wanted = images.wanted(made).items()
+        found = await asyncio.gather(*(need(block, image) for block, named in wanted for image in named))
+    finally:
+        for provider in made.providers.values():
+            await provider.aclose()
+    return [item for needs in found for item in needs]

@@ -61,9 +61,9 @@ class Bundle:
 
 
 def cache() -> Path:
-    """The folder of all bundles."""
+    """The folder of all bundles, from the root."""
     base = os.environ.get("GYM_CACHE")
-    return (Path(base) if base else Path("~/.cache/gym").expanduser()) / "bundles"
+    return (Path(base).absolute() if base else Path("~/.cache/gym").expanduser()) / "bundles"
 
 
 def installed(recipe: Recipe) -> Bundle | None:
@@ -126,8 +126,10 @@ def prefetch(instances: Iterable[Any], progress: Progress | None = None) -> list
 
 
 def mounts(instances: Iterable[Any]) -> tuple[Mount, ...]:
-    """The runtimes of planned instances as sandboxes that can mount folders are to show them."""
-    return tuple(Mount(cache() / recipe.key, f"{MOUNTED}/{recipe.key}") for recipe in recipes_of(instances))
+    """The runtimes of planned instances that work in sandboxes, as all sandboxes of a run are to show them."""
+    agents = (item for item in instances if item.type == "responses_api_agents")
+    inside = [item for item in agents if getattr(item.config, "execution", "sandbox") == "sandbox"]
+    return tuple(Mount(cache() / recipe.key, f"{MOUNTED}/{recipe.key}") for recipe in recipes_of(inside))
 
 
 def _log(recipe: Recipe, what: str) -> None:

@@ -62,9 +62,13 @@ class Pip:
     """Packages of the Python index, with an interpreter of their own: a copy of the one that runs Gym.
 
     `bin/python` of the bundle starts it. Requirements are exact: `name==version`.
+
+    Attributes:
+        dependencies: Also install what the packages ask for, in versions that nobody pinned.
     """
 
     requirements: tuple[str, ...]
+    dependencies: bool = True
 
     def install(self, folder: Path, arch: str) -> dict[str, str]:  # noqa: ARG002
         """Installs interpreter and packages into `folder/python`; returns the version of each requirement.
@@ -76,7 +80,8 @@ class Pip:
             packages = interpreter.copy(folder)
         except OSError as error:
             raise InstallError(f"the Python interpreter cannot be copied: {error}") from error
-        options = ("--quiet", "--no-compile", "--no-warn-script-location", "--disable-pip-version-check")
+        options = ["--quiet", "--no-compile", "--no-warn-script-location", "--disable-pip-version-check"]
+        options += [] if self.dependencies else ["--no-deps"]
         pip = (interpreter.executable(), "-m", "pip", "install", "--target", str(packages), *options)
         run_client([*pip, *self.requirements], folder)
         # Bundles are read-only where they run: without this, every start would compile everything again.
@@ -84,6 +89,29 @@ class Pip:
         run_client([interpreter.executable(), *compiling, str(packages.parent)], folder)
         names = [requirement.partition("==")[0].partition("[")[0] for requirement in self.requirements]
         return {name: interpreter.version_of(packages, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Packages of the Python index of which only the files are wanted: no interpreter, nothing that they require.
+
+    Requirements are exact: `name==version`.
+    """
+
+    requirements: tuple[str, ...]
+
+    def install(self, folder: Path, arch: str) -> dict[str, str]:  # noqa: ARG002
+        """Unpacks into `folder/files`; returns the version of each requirement.
+
+        Raises:
+            InstallError: pip failed.
+        """
+        target = folder / "files"
+        options = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
+        pip = (interpreter.executable(), "-m", "pip", "install", "--target", str(target), *options)
+        run_client([*pip, *self.requirements], folder)
+        names = [requirement.partition("==")[0] for requirement in self.requirements]
+        return {name: interpreter.version_of(target, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -102,7 +130,7 @@ class Recipe:
 
     name: str
     version: str
-    parts: tuple[Npm | Pip, ...]
+    parts: tuple[Npm | Pip | Files, ...]
     command: tuple[str, ...]
     links: tuple[tuple[str, str], ...] = ()
     leave_out: tuple[str, ...] = ()

@@ -18,13 +18,15 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from gym.composition.redact import Redactor, Secret
 from gym.composition.roots import make_importable
 from gym.errors import EXIT_OK, EXIT_SOME_FAILED, EXIT_WRONG_INPUT, UserError
 from gym.launch.in_process import Instance, calm_collector, launch
 from gym.launch.slices import Part, Slice
-from gym.sandbox.interface import SandboxProvider
+from gym.sandbox.interface import Common, SandboxProvider
 from gym.servers.base import one_line
 
 ORPHAN_SECONDS = 45.0
@@ -95,8 +97,9 @@ def _lines(descriptor: int) -> Iterator[bytes]:
 class Providers:
     """The sandbox providers that the slice holds, made when they are asked for."""
 
-    def __init__(self, parts: dict[str, Part]) -> None:
+    def __init__(self, parts: dict[str, Part], common: Common) -> None:
         self._parts = parts
+        self._common = common
         self._open: dict[str, SandboxProvider] = {}
 
     def __call__(self, name: str) -> SandboxProvider:
@@ -104,6 +107,7 @@ class Providers:
         if name not in self._open:
             provider_class, config = self._parts[name].load()
             self._open[name] = provider_class(config)
+            self._open[name].common = self._common
         return self._open[name]
 
     async def aclose(self) -> None:
@@ -121,7 +125,7 @@ async def serve(told: Slice, outlet: Outlet, listener: socket.socket) -> None:
     lifeline = Lifeline(_stopping())
     lifeline.start()
     server_class, config = told.server.load()
-    providers = Providers(told.sandboxes)
+    providers = Providers(told.sandboxes, told.common.load())
     try:
         async with launch(
             [Instance(told.name, told.type, server_class, config)],
@@ -130,9 +134,12 @@ async def serve(told: Slice, outlet: Outlet, listener: socket.socket) -> None:
             token=told.token,
             listener=listener,
             remote=told.urls,
+            records=Path(told.records) if told.records else None,
+            redact=Redactor(map(Secret, told.secrets)).text,
         ) as launched:
             for session, expires_at in told.revoked.items():
                 launched.keys.learn(session, expires_at)
+            launched.keys.issuer = told.issuer
             launched.keys.tell = outlet.revoked
             lifeline.connect(launched.keys.learn)
             await _answers(listener, told.name)

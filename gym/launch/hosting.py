@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gym.errors import UserError
 from gym.launch.in_process import STOP_ORDER, Instance, Launched, base_url, bind, launch
 from gym.launch.logs import ServerLog
 from gym.launch.process import Child, Nursery
-from gym.launch.slices import Part, Slice, module_places, own_environment
+from gym.launch.slices import CommonPart, Part, Slice, module_places, own_environment
 from gym.launch.supervised import Event, ProcessServer, ProcessState, Ways
-from gym.sandbox.interface import SandboxProvider
+from gym.sandbox.interface import Common, SandboxProvider
 from gym.sandbox.waiting import uncancelled
-from gym.servers.keys import KeyRing
+from gym.servers.keys import LONGEST_SECONDS, KeyRing
 from gym.servers.waiting import background
 
 SPIN_UP_SECONDS = 120.0
@@ -37,11 +38,13 @@ class Apart:
     Attributes:
         sandboxes: The sandbox provider blocks that it may use, by name.
         requirements: The file that its environment must satisfy; None: this process's environment does.
+        common: What all sandboxes of the run have.
     """
 
     instance: Instance
     sandboxes: Mapping[str, Part]
     requirements: Path | None = None
+    common: Common = field(default_factory=Common)
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Place:
         port: Port of the servers of this process; 0 for a free one.
         logs: Folder for a log of each instance with processes of its own.
         redact: Takes secrets out of what is logged.
+        records: Folder for the record of model calls; None: there is none.
+        secrets: What `redact` takes out, for the processes that write this record.
         spin_up_seconds: How long a process may take until it serves.
         tell: Is told what happens to the processes.
     """
@@ -63,6 +68,8 @@ class Place:
     port: int = 0
     logs: Path | None = None
     redact: Callable[[str], str] = str
+    records: Path | None = None
+    secrets: Sequence[str] = field(default=(), repr=False)
     spin_up_seconds: float = SPIN_UP_SECONDS
     tell: Callable[[Event], None] = lambda event: log.warning("%s", event.text)
 
@@ -124,6 +131,8 @@ async def hosted(
                 token=token,
                 listener=listener,
                 remote=fleet.urls,
+                records=place.records,
+                redact=place.redact,
             )
         )
         stack.push_async_callback(lambda: uncancelled(_leave(launched, fleet)))
@@ -232,15 +241,19 @@ class Fleet:
     def _slice(self, item: Apart, urls: Mapping[str, str]) -> Slice:
         instance = item.instance
         server = Part.of(instance.server_class, instance.config, instance.name)
+        records = self._place.records if instance.type == "responses_api_models" else None
         return Slice(
             name=instance.name,
             type=instance.type,
             server=server,
             sandboxes=dict(item.sandboxes),
+            common=CommonPart.of(item.common),
             host=self._advertised(instance),
             urls=dict(urls),
             token=self._token,
             revoked={},
+            records=str(records.resolve()) if records else None,
+            secrets=list(self._place.secrets) if records else [],
             path=module_places(),
             environment=own_environment([server, *item.sandboxes.values()]),
         )
@@ -252,7 +265,7 @@ class Fleet:
             heard=self._revoked,
             tell=self._place.tell,
             revoked=self._closed.revoked,
-            died=lambda: self._sweep(item.sandboxes),
+            died=lambda issuer: self._died(item, issuer),
         )
 
     def _nursery(self, python: Path | None) -> Nursery:
@@ -262,8 +275,10 @@ class Fleet:
             known = None
         return known or self._nurseries.setdefault(python, Nursery(python))
 
-    def _sweep(self, blocks: Mapping[str, Part]) -> None:
-        for name in blocks:
+    def _died(self, item: Apart, issuer: str) -> None:
+        """Nobody is left to close the sessions of a dead process: its keys and its sandboxes go with it."""
+        self._revoked(None, issuer, time.time() + LONGEST_SECONDS)
+        for name in item.sandboxes:
             task = background(self._swept(name))
             self._sweeping.add(task)
             task.add_done_callback(self._sweeping.discard)

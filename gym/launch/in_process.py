@@ -18,9 +18,11 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym.errors import Problem, UserError
+from gym.launch.logs import masker
 from gym.sandbox.interface import SandboxProvider
 from gym.sandbox.waiting import uncancelled
 from gym.servers.base import Server, ServerConfig, ServerContext
@@ -90,6 +92,8 @@ async def launch(
     token: str | None = None,
     listener: socket.socket | None = None,
     remote: Mapping[str, str] | None = None,
+    records: Path | None = None,
+    redact: Callable[[str], str] = str,
 ) -> AsyncIterator[Launched]:
     """Starts servers in this process and stops them at exit, whatever happens in between.
 
@@ -102,6 +106,8 @@ async def launch(
         token: Token of the run; default: a new random one.
         listener: Socket that listens already, in place of `bind_host` and `port`; closed at exit.
         remote: Base URLs of the instances of other processes.
+        records: Folder for the record of model calls; None: there is none.
+        redact: Takes the configuration's secrets out of it.
 
     Raises:
         UserError: The address cannot be bound, or servers refuse their settings; all of them together.
@@ -114,7 +120,7 @@ async def launch(
     host = _HttpHost(listener, directory, token)
     started: list[Instance] = []
     try:
-        directory.local.update(_construct(instances, client, keys, sandboxes))
+        directory.local.update(_construct(instances, client, keys, sandboxes, records, redact))
         await _start(instances, directory, started)
         host.listen()
         yield Launched(client, directory, token, directory.base_url, keys, host.close)
@@ -164,14 +170,20 @@ def calm_collector() -> None:
 
 
 def _construct(
-    instances: Sequence[Instance], client: Client, keys: KeyRing, sandboxes: Callable[[str], SandboxProvider]
+    instances: Sequence[Instance],
+    client: Client,
+    keys: KeyRing,
+    sandboxes: Callable[[str], SandboxProvider],
+    records: Path | None,
+    redact: Callable[[str], str],
 ) -> dict[str, Server[Any]]:
     signer = Signer(_derived(client.token, "cookies"))
+    mask = masker(redact, client.token)
     servers: dict[str, Server[Any]] = {}
     problems: list[Problem] = []
     for instance in instances:
         try:
-            context = ServerContext(instance.name, client, signer, sandboxes, keys)
+            context = ServerContext(instance.name, client, signer, sandboxes, keys, records, mask)
             servers[instance.name] = instance.server_class(instance.config, context)
         except UserError as error:
             problems += error.problems

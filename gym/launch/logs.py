@@ -18,6 +18,16 @@ CHUNK = 64 * 1024
 _SESSION_KEY = re.compile(r"gym-[\w-]+\.[0-9a-f]{64}")
 
 
+def masker(redact: Callable[[str], str], token: str) -> Callable[[str], str]:
+    """Takes out of a text what `redact` knows, the run's token and session keys."""
+
+    def masked(text: str) -> str:
+        text = redact(text)
+        return _SESSION_KEY.sub(MASK, text.replace(token, MASK) if token else text)
+
+    return masked
+
+
 class ServerLog:
     """The log of one instance.
 
@@ -27,8 +37,7 @@ class ServerLog:
 
     def __init__(self, path: Path | None, redact: Callable[[str], str], token: str) -> None:
         self.path = path
-        self._redact = redact
-        self._token = token
+        self._mask = masker(redact, token)
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,9 +45,7 @@ class ServerLog:
 
     def write(self, line: bytes) -> None:
         """Adds a line: without the configuration's secrets, the run's token and session keys."""
-        text = self._redact(line.decode("utf-8", "replace").rstrip("\r\n"))
-        text = text.replace(self._token, MASK) if self._token else text
-        text = _SESSION_KEY.sub(MASK, text)
+        text = self._mask(line.decode("utf-8", "replace").rstrip("\r\n"))
         self._last.append(text)
         if self._file is not None and not self._file.closed:
             self._file.write(text + "\n")

@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from gym.composition.credentials import is_secret_name
 from gym.errors import Problem, UserError
+from gym.sandbox.spec import Common, Mount
 from gym.servers.contract import ServerType
 
 INSTALLED = ("site-packages", "dist-packages")
@@ -61,15 +62,38 @@ class Part(BaseModel):
         return found, found.config_type.model_validate(self.settings)
 
 
+class CommonPart(BaseModel):
+    """What all sandboxes have, as data; mounts are pairs of source and target."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    labels: dict[str, str] = {}
+    mounts: list[tuple[str, str]] = []
+
+    @classmethod
+    def of(cls, common: Common) -> CommonPart:
+        """The same as data."""
+        mounts = [(str(mount.source), mount.target) for mount in common.mounts]
+        return cls(labels=dict(common.labels), mounts=mounts)
+
+    def load(self) -> Common:
+        """The same as it was."""
+        return Common(self.labels, tuple(Mount(Path(source), target) for source, target in self.mounts))
+
+
 class Slice(BaseModel):
     """All that one server process is told at its start.
 
     Attributes:
         sandboxes: The sandbox provider blocks that the instance may use, by name.
+        common: What all their sandboxes have.
         host: Address that others are told.
         urls: Base URLs of all other instances.
         token: The run's token.
-        revoked: Sessions whose keys are closed, and when these would have expired (Unix time).
+        issuer: Names the process in the session keys that it issues.
+        revoked: Sessions and issuers whose keys are closed, and when these would have expired (Unix time).
+        records: Folder for the record of model calls; None: there is none.
+        secrets: What has to be masked in it; told to model servers alone.
         path: Where to look for modules, after the process's own places.
         environment: Variables that the server gets beside those that all processes have.
     """
@@ -80,10 +104,14 @@ class Slice(BaseModel):
     type: ServerType
     server: Part
     sandboxes: dict[str, Part]
+    common: CommonPart = CommonPart()
     host: str
     urls: dict[str, str]
     token: str = Field(repr=False)
+    issuer: str = ""
     revoked: dict[str, float]
+    records: str | None = None
+    secrets: list[str] = Field(default_factory=list, repr=False)
     path: list[str]
     environment: dict[str, str] = Field(repr=False)
 

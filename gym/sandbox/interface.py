@@ -13,14 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gym.errors import UserError
+from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.spec import (
     DEFAULT_OUTPUT_BYTES,
     DEFAULT_TIMEOUT_SECONDS,
     JSON,
     Capabilities,
+    Common,
     ExecResult,
+    Found,
+    ImageBuild,
+    ImageFacts,
     ImageProgress,
     Mount,
     Network,
@@ -39,7 +43,11 @@ __all__ = [
     "DEFAULT_TIMEOUT_SECONDS",
     "JSON",
     "Capabilities",
+    "Common",
     "ExecResult",
+    "Found",
+    "ImageBuild",
+    "ImageFacts",
     "ImageProgress",
     "Mount",
     "Network",
@@ -240,10 +248,12 @@ class SandboxProvider(ABC):
         name: Name of the provider, as in `conf/sandbox/NAME.yaml`.
         config_type: Its settings, with `extra="forbid"`.
         unavailable: Why it cannot run yet; empty for one that can. Planning refuses it with this reason.
+        common: What all its sandboxes have; `create` adds it to the spec.
     """
 
     unavailable: ClassVar[str] = ""
     name: ClassVar[str]
+    common: Common = Common()
     config_type: ClassVar[type[SandboxProviderConfig]]
 
     @property
@@ -288,10 +298,39 @@ class SandboxProvider(ABC):
             The digest of each image; nothing where the provider has no images.
 
         Raises:
-            UserError: images that cannot be had; all of them together.
+            UserError: images that cannot be had; all of them together, each with `image` in the problem's data.
         """
-        del images, on_progress
+        del on_progress
+        if not self.capabilities.images and (named := sorted({image for image in images if image is not None})):
+            raise UserError([no_image(self.name, image) for image in named])
         return {}
+
+    async def image(self, name: str, on_progress: OnImageProgress | None = None) -> ImageFacts:
+        """What is known of an image, which is fetched where it has to be.
+
+        Raises:
+            UserError: the provider knows nothing of images, or this one cannot be had.
+        """
+        del on_progress
+        raise UserError(no_image(self.name, name))
+
+    async def build(self, order: ImageBuild, on_progress: OnImageProgress | None = None) -> ImageFacts:
+        """Have an image built, unless it is there; work for the same tag is shared.
+
+        Raises:
+            UserError: the provider builds none, or it cannot be built; then with the last lines of the build.
+        """
+        del on_progress
+        what = f"the {self.name} provider cannot build an image from {order.context}"
+        raise UserError(Problem(what, "use sandbox=docker, or tasks with prebuilt images", data={"image": order.tag}))
+
+    async def found(self) -> list[Found]:
+        """The sandboxes that are there, of all processes.
+
+        Raises:
+            UserError: the place where they would be cannot be reached.
+        """
+        return []
 
     async def sweep(self) -> int:
         """Remove the sandboxes that ended processes left behind, and whatever else these made.
@@ -311,3 +350,9 @@ class SandboxProvider(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Stop what this provider created and leave what it borrowed; idempotent. Raises the same as `Sandbox.stop`."""
+
+
+def no_image(provider: str, image: str) -> Problem:
+    """A provider without images is asked for one."""
+    what = f"a {provider} sandbox cannot start from the image `{image}`"
+    return Problem(what, "use sandbox=docker or sandbox=opensandbox", key="image", data={"image": image})

@@ -5,8 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Generic, Protocol, TypeVar
 
+from gym.errors import UserError
 from gym.failures import EpisodeFailure
+
+
+class Stoppable(Protocol):
+    """A provider's sandbox; `freed` once `stop` has succeeded."""
+
+    freed: bool
+
+    async def stop(self) -> None:
+        """See `Sandbox.stop`."""
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+class Live(Generic[S]):
+    """The sandboxes of one provider that may have to be stopped."""
+
+    def __init__(self) -> None:
+        self._sandboxes: list[S] = []
+
+    def keep(self, sandbox: S) -> S:
+        """Remember a sandbox until it is freed; returns it."""
+        self._sandboxes = [*(one for one in self._sandboxes if not one.freed), sandbox]
+        return sandbox
+
+    def forget(self, sandbox: S) -> None:
+        """Leave a sandbox to somebody else."""
+        self._sandboxes.remove(sandbox)
+
+    async def stop(self) -> list[str]:
+        """Stop all; returns why some could not be."""
+        results = await asyncio.gather(*(sandbox.stop() for sandbox in self._sandboxes), return_exceptions=True)
+        return [str(result) for result in results if isinstance(result, Exception)]
 
 
 class Life:
@@ -16,8 +51,9 @@ class Life:
         ended: Why it must not be used any more; set once.
     """
 
-    def __init__(self, sandbox_id: str) -> None:
+    def __init__(self, sandbox_id: str, *, owned: bool = True) -> None:
         self._name = f"sandbox {sandbox_id}"
+        self._owned = owned
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._uses: set[asyncio.Future[None]] = set()
         self._expiry: asyncio.Task[None] | None = None
@@ -65,6 +101,11 @@ class Life:
         """Raises `sandbox_lost` after the end."""
         if self.ended.done():
             raise EpisodeFailure("sandbox_lost", self.ended.result())
+
+    def refuse_borrower(self, what: str) -> None:
+        """Raises UserError for one that is borrowed: `renew` and `fence` are for its owner."""
+        if not self._owned:
+            raise UserError(f"{self._name} is borrowed: only its owner can {what} it")
 
     async def unused(self) -> None:
         """Wait until no call uses it."""

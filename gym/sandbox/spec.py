@@ -6,8 +6,8 @@ Only the standard library is imported here; see `gym.sandbox.interface`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | None"
@@ -79,6 +79,49 @@ class SandboxSpec:
 
 
 @dataclass(frozen=True)
+class Common:
+    """What all sandboxes of a provider have, whoever asks for them; set at the start of a run.
+
+    Attributes:
+        labels: Such as the run.
+        mounts: Such as the runtimes of the run's harnesses, for sandboxes that are lent to them. They are a shortcut:
+            a sandbox that cannot have one is made without it.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+
+    def added_to(self, spec: SandboxSpec, *, mounts: bool) -> SandboxSpec:
+        """The spec with all this; `mounts` says whether the provider has any."""
+        taken = {mount.target for mount in spec.mounts}
+        top = PurePosixPath(spec.workdir).parts[1:2]
+        more = [
+            mount
+            for mount in (self.mounts if mounts else ())
+            if mount.target not in taken and PurePosixPath(mount.target).parts[1:2] != top and mount.source.is_dir()
+        ]
+        return replace(spec, labels={**spec.labels, **self.labels}, mounts=(*spec.mounts, *more))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A sandbox that a provider has, of whatever process.
+
+    Attributes:
+        labels: Of its owner: run, rollout, session, ...
+        pid: Number of the process that made it; None where it is not known.
+        created_at: Unix time.
+        left: Its process has certainly ended, so that a sweep removes it.
+    """
+
+    id: str
+    labels: Mapping[str, str]
+    pid: int | None
+    created_at: float
+    left: bool
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What the sandboxes of a provider can do; planning compares it with what harness and task need.
 
@@ -91,6 +134,7 @@ class Capabilities:
         snapshots: The state of a sandbox can be saved and started again.
         gpu: GPUs can be used.
         images: Sandboxes start from `SandboxSpec.image`.
+        builds: Images are built from a folder with a Dockerfile.
     """
 
     root: bool
@@ -101,6 +145,42 @@ class Capabilities:
     snapshots: bool = False
     gpu: bool = False
     images: bool = False
+    builds: bool = False
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """An image that is there.
+
+    Attributes:
+        digest: Of its registry where it came from one, else its id.
+        user: Who commands run as; empty for root.
+        workdir: Its own work directory; `/` where it names none.
+        entrypoint: What it wants to be started with.
+    """
+
+    name: str
+    digest: str
+    user: str = ""
+    workdir: str = "/"
+    entrypoint: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ImageBuild:
+    """An image to build.
+
+    Attributes:
+        tag: Its name. It says the content: an image of that name is taken as it is.
+        context: Folder on the host with the Dockerfile, and what that copies.
+        timeout_seconds: Bound of the build.
+        labels: Labels of the image.
+    """
+
+    tag: str
+    context: Path
+    timeout_seconds: float
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,14 +228,14 @@ class ImageProgress:
 
     Attributes:
         image: The image as it was asked for.
-        state: `here` (it was there), `pulling`, `ready` (just pulled) or `failed`.
+        state: `here` (it was there), `pulling`, `building`, `ready` (just pulled or built) or `failed`.
         done_bytes: Bytes pulled so far.
         total_bytes: Bytes known so far that have to be pulled.
         message: Why it failed.
     """
 
     image: str
-    state: Literal["here", "pulling", "ready", "failed"]
+    state: Literal["here", "pulling", "building", "ready", "failed"]
     done_bytes: int = 0
     total_bytes: int = 0
     message: str = ""

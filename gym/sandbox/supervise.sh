@@ -1,29 +1,38 @@
 # Runs one program in a sandbox and leaves a receipt, whoever is watching. Needs a POSIX shell and coreutils; uses
 # `setsid`, `grep` and python3 where they are.
 #
-#   supervise.sh start  DIRECTORY detach|stay FOLLOW DEADLINE GRACE CWD PROGRAM ARGUMENT...
-#   supervise.sh run    DIRECTORY DEADLINE GRACE CWD PROGRAM ARGUMENT...      (what `start` starts)
+#   supervise.sh start  DIRECTORY detach|stay FOLLOW DEADLINE GRACE LEFT CWD PROGRAM ARGUMENT...
+#   supervise.sh run    DIRECTORY DEADLINE GRACE LEFT CWD PROGRAM ARGUMENT... (what `start` starts)
 #   supervise.sh follow DIRECTORY OFFSET|none       (standard output from there on, until the end)
 #   supervise.sh stop   DIRECTORY
 #   supervise.sh reap   DIRECTORY                   (kills what is left; exit code 0: nothing is)
 #
+# LEFT says what happens to services that the program has left in sessions of their own: `end` or `keep` them.
 # The directory holds: pid, control (a pipe; a line in it asks for the end), stdin, stdout, stderr, receipt.json.
 
 action=$1 dir=$2
 shift 2
 token=GYM_LAUNCH=${dir##*/}
-root=$$ helpers=''
+root=$$ helpers='' left=end program='' seen=''
 
 # Sets `tree` to the processes of the program: what descends from the supervisor ($root), but for its helpers, and what
 # carries the token. As a subreaper, the supervisor also inherits orphans that have wiped their environment.
+# Where services are kept, it is only what descends from the program or is in its session; a service has left both.
 find_tree() {
-    pairs='' tree=''
+    pairs='' tree='' from=$root
+    [ "$left" = end ] || from=none
     for file in /proc/[0-9]*/stat; do
         { read -r line <"$file"; } 2>/dev/null || continue
         pid=${line%% *} line=${line##*) }
         case $line in Z*) continue ;; esac
         line=${line#* }
         pairs="$pairs $pid:${line%% *}"
+        [ "$left" = keep ] || continue
+        line=${line#* * }
+        case " $program $seen " in
+            *" $pid "*) tree="$tree $pid" ;;
+            *) [ "${line%% *}" != "$program" ] || tree="$tree $pid" ;;
+        esac
     done
     grown=1
     while [ "$grown" ]; do
@@ -31,9 +40,10 @@ find_tree() {
         for pair in $pairs; do
             pid=${pair%:*}
             case " $helpers $tree " in *" $pid "*) continue ;; esac
-            case " $root $tree " in *" ${pair#*:} "*) tree="$tree $pid" grown=1 ;; esac
+            case " $from $tree " in *" ${pair#*:} "*) tree="$tree $pid" grown=1 ;; esac
         done
     done
+    [ "$left" = end ] || return
     for file in $(marked); do
         pid=${file#/proc/} pid=${pid%/environ}
         case " $tree " in *" $pid "*) ;; *) tree="$tree $pid" ;; esac
@@ -73,6 +83,7 @@ kill_tree() {
 # Sends TERM and waits for the grace time, or less.
 ask_tree() {
     find_tree
+    seen=$tree
     kill -TERM $tree 2>/dev/null
     until=$(($(date +%s) + grace))
     while find_tree && [ "$tree" ] && [ "$(date +%s)" -lt "$until" ]; do nap; done
@@ -85,8 +96,8 @@ receipt() {
 }
 
 run() {
-    deadline=$1 grace=$2 cwd=$3
-    shift 3
+    deadline=$1 grace=$2 left=$3 cwd=$4
+    shift 4
     started=$(date +%s) asked='' timed_out=false stopped=false confirmed=true
     trap 'asked=${asked:-deadline}' USR1
     trap 'asked=${asked:-stop}' USR2

@@ -214,6 +214,7 @@ async def launch(
     grace_seconds: float = 10.0,
     stdin: bytes | None = None,
     on_stdout: Callable[[bytes], None] | None = None,
+    keeps_services: bool = False,
 ) -> Launch:
     """Start a program in a sandbox and return at once.
 
@@ -227,6 +228,8 @@ async def launch(
         grace_seconds: How long after TERM whatever is left gets KILL; whole seconds.
         stdin: What it reads; None is an empty input.
         on_stdout: Called in the event loop with what it writes to standard output, as it comes.
+        keeps_services: What it has left in sessions of their own, such as a web server, goes on after its end, where
+            the sandbox keeps what runs in the background.
 
     Raises:
         UserError: the sandbox cannot run commands as `user`.
@@ -249,7 +252,7 @@ async def launch(
     words = [
         *("sh", f"{directory}/supervise", "start", directory),
         *("detach" if sandbox.keeps_background else "stay", "none" if on_stdout is None else "0"),
-        *(f"{deadline_seconds:f}", str(grace), place, *argv),
+        *(f"{deadline_seconds:f}", str(grace), "keep" if keeps_services else "end", place, *argv),
     ]
     if sandbox.keeps_background:
         began = await sandbox.exec(words, env=env, cwd="/", user=user, timeout_seconds=SETUP_SECONDS)

@@ -1,27 +1,29 @@
-"""Removes what ended processes left behind, at every provider that can be reached."""
+"""Which sandboxes there are, and the removal of what ended processes left behind, at every provider that is reached."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gym.errors import UserError
-from gym.sandbox.interface import SandboxProvider
+from gym.sandbox.interface import Found, SandboxProvider
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did at one provider.
+    """What a sweep found and did at one provider.
 
     Attributes:
         provider: Its name.
         removed: Sandboxes removed.
         problem: Why it could not be swept; empty where it was.
+        found: The sandboxes that were there before.
     """
 
     provider: str
     removed: int = 0
     problem: str = ""
+    found: list[Found] = field(default_factory=list)
 
 
 async def sweep_all(providers: Iterable[SandboxProvider] | None = None) -> list[Swept]:
@@ -30,7 +32,12 @@ async def sweep_all(providers: Iterable[SandboxProvider] | None = None) -> list[
     Args:
         providers: Those of a configuration; default: `local` and `docker` with their default settings.
     """
-    return [await _sweep(provider) for provider in (_defaults() if providers is None else providers)]
+    return [await _asked(provider, sweep=True) for provider in (_defaults() if providers is None else providers)]
+
+
+async def found_all(providers: Iterable[SandboxProvider] | None = None) -> list[Swept]:
+    """The same without removing anything."""
+    return [await _asked(provider, sweep=False) for provider in (_defaults() if providers is None else providers)]
 
 
 def _defaults() -> list[SandboxProvider]:
@@ -40,9 +47,10 @@ def _defaults() -> list[SandboxProvider]:
     return [LocalProvider(LocalProviderConfig()), DockerProvider(DockerProviderConfig())]
 
 
-async def _sweep(provider: SandboxProvider) -> Swept:
+async def _asked(provider: SandboxProvider, *, sweep: bool) -> Swept:
     try:
-        return Swept(provider.name, await provider.sweep())
+        found = await provider.found()
+        return Swept(provider.name, await provider.sweep() if sweep else 0, found=found)
     except UserError as error:
         return Swept(provider.name, problem=str(error.problems[0]))
     finally:

@@ -12,7 +12,7 @@ from gym.errors import UserError
 from gym.harness import bundles
 from gym.harness.agent import HarnessAgent
 from gym.harness.placing import mount
-from gym.sandbox.interface import Network, Sandbox, SandboxProvider, SandboxSpec
+from gym.sandbox.interface import Common, Network, Sandbox, SandboxProvider, SandboxSpec
 from gym.servers.base import Call, ServerContext
 from gym.servers.client import Client, Directory
 from gym.servers.contract import AgentCloseRequest, AgentCloseResponse, AgentSessionRequest
@@ -85,9 +85,18 @@ class Bench:
 
 @asynccontextmanager
 async def on_the_bench(
-    agent_class: type[HarnessAgent[Any]], model: FakeModel, provider: SandboxProvider, **settings: Any
+    agent_class: type[HarnessAgent[Any]],
+    model: FakeModel,
+    provider: SandboxProvider,
+    *,
+    mounted: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Bench]:
-    """A bench with a sandbox of its own that reaches the model and nothing else; everything is gone afterwards."""
+    """A bench with a sandbox of its own that reaches the model and nothing else; everything is gone afterwards.
+
+    Args:
+        mounted: The sandbox shows the runtime, as those of a run do; else it is uploaded.
+    """
     bundle = needs_runtime(agent_class)
     directory = Directory(remote={"policy_model": model.url})
     client = Client(directory, "token of the test")
@@ -96,7 +105,8 @@ async def on_the_bench(
     agent = agent_class(config, context)
     await agent.start()
     network: Network = "gym_only" if "gym_only" in provider.capabilities.networks else "open"
-    sandbox = await provider.create(SandboxSpec(network=network, mounts=(mount(bundle),)))
+    provider.common = Common(mounts=(mount(bundle),) if mounted else ())
+    sandbox = await provider.create(SandboxSpec(network=network))
     try:
         yield Bench(agent, sandbox, provider)
     finally:

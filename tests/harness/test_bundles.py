@@ -100,10 +100,15 @@ def test_prefetch_installs_each_runtime_once_and_tells_all_problems(
 ) -> None:
     model = {"type": "responses_api_models", "name": "m"}
     instances = [
-        SimpleNamespace(name=name, server_class=PiAgent, config=PiAgentConfig.model_validate({"model_server": model}))
+        SimpleNamespace(
+            name=name,
+            type="responses_api_agents",
+            server_class=PiAgent,
+            config=PiAgentConfig.model_validate({"model_server": model}),
+        )
         for name in ("a", "b")
     ]
-    instances.append(SimpleNamespace(name="c", server_class=object, config=None))
+    instances.append(SimpleNamespace(name="c", type="responses_api_models", server_class=object, config=None))
     recipes = bundles.recipes_of(instances)
     assert [(recipe.name, names) for recipe, names in recipes.items()] == [("pi", ["a", "b"])]
     monkeypatch.setenv("INSTALL_FAILS", "1")

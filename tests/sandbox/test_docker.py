@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from omegaconf import OmegaConf
 
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
-from gym.sandbox.interface import ExecResult, Resources, Sandbox, SandboxSpec
+from gym.sandbox.interface import Common, ExecResult, Resources, Sandbox, SandboxSpec
 from gym.sandbox.providers.docker import DockerProvider, DockerProviderConfig, networks
 from tests.sandbox.conftest import IMAGE, docker
 from tests.sandbox.docker_tools import ask, containers
@@ -72,19 +73,51 @@ async def test_labels_and_limits(tmp_path: Path) -> None:
     provider = await with_settings(
         tmp_path, default_metadata={"team": "a", "rollout": "default"}, default_memory_mib=256, cap_drop=["NET_RAW"]
     )
+    provider.common = Common(labels={"run": "results/x"})
     sandbox = await provider.create(
         SandboxSpec(labels={"rollout": "7-0"}, ttl_seconds=600, resources=Resources(cpu=0.5, pids=50))
     )
     found = ask(lambda api: api.inspect_container(containers(sandbox.id)[0]["Id"]))
     labels, host = found["Config"]["Labels"], found["HostConfig"]
-    assert {key: labels[f"gym.label.{key}"] for key in ("team", "rollout")} == {"team": "a", "rollout": "7-0"}
+    told = {"team": "a", "rollout": "7-0", "run": "results/x"}
+    assert {key: labels[f"gym.label.{key}"] for key in told} == told
     assert json.loads(labels["gym.owner"])["pid"] == os.getpid()
-    assert labels["gym.run"]
     assert int(labels["gym.expires"]) > 0
-    assert (host["Memory"], host["MemorySwap"], host["NanoCpus"]) == (256 * 2**20, 256 * 2**20, 500_000_000)
+    assert (host["Memory"], host["MemorySwap"], host["CpuQuota"]) == (256 * 2**20, 256 * 2**20, 50_000)
     assert (host["PidsLimit"], host["CapDrop"], host["AutoRemove"]) == (58, ["NET_RAW"], True)
     await provider.aclose()
     assert containers(sandbox.id) == []
+
+
+ELSEWHERE = """
+import asyncio
+from pathlib import Path
+from gym.sandbox.interface import Common, Mount, SandboxSpec
+from gym.sandbox.providers.docker import DockerProvider, DockerProviderConfig
+
+async def main():
+    provider = DockerProvider(DockerProviderConfig(default_image={image!r}))
+    provider.common = Common(mounts=(Mount(Path({folder!r}), "/gym/runtime"),))
+    for _ in range(2):
+        sandbox = await provider.create(SandboxSpec())
+        print((await sandbox.exec("ls -d /gym")).exit_code)
+    await provider.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+async def test_common_mounts_are_left_out_where_the_daemon_does_not_see_them(tmp_path: Path) -> None:
+    docker(tmp_path)
+    code = ELSEWHERE.format(image=IMAGE, folder=f"{tmp_path}/runtime")
+    # Only this process sees the folder, as in a container to which the daemon's socket is mounted.
+    hidden = f"mount -t tmpfs none {tmp_path} && mkdir {tmp_path}/runtime && exec {shlex.join([sys.executable, '-'])}"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hidden], input=code, cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "2\n2\n", done.stderr
+    assert done.stderr.count("does not see this machine's folders") == 1
 
 
 async def test_process_limit(containers: DockerProvider) -> None:
@@ -259,13 +292,19 @@ async def test_gym_only_hides_the_other_addresses_of_this_machine(containers: Do
         assert await reached(opened, f"http://{bridge}:{other}") == "other"
 
 
+def own_networks() -> set[str]:
+    """The networks of this process; others may use the same daemon."""
+    found = ask(lambda api: api.networks(filters={"label": "gym.owner"}))
+    return {item["Name"] for item in found if f'"pid":{os.getpid()},' in item["Labels"]["gym.owner"]}
+
+
 async def test_networks_are_shared_and_removed(containers: DockerProvider) -> None:
-    before = {item["Name"] for item in ask(lambda api: api.networks())}
+    before = own_networks()
     await asyncio.gather(*(containers.create(SandboxSpec(network="gym_only")) for _ in range(3)))
-    made = {item["Name"] for item in ask(lambda api: api.networks())} - before
-    assert len([name for name in made if name.startswith("gym")]) == 1
+    made = own_networks() - before
+    assert len(made) == 1
     await containers.aclose()
-    assert not {item["Name"] for item in ask(lambda api: api.networks())} & made
+    assert not own_networks() & made
     if os.geteuid() == 0:
         rules = subprocess.run(["iptables", "-w", "-S", "INPUT"], capture_output=True, text=True, check=True).stdout
         assert not any(name in rules for name in made)

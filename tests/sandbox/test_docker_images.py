@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -74,6 +75,19 @@ async def test_work_for_one_image_is_shared(registry: Registry, make: Make) -> N
     provider = make()
     await asyncio.gather(*(provider.prepare([name]) for _ in range(5)))
     assert sum(path.endswith("/manifests/1") for path in registry.requests) <= 2
+
+
+async def test_a_pull_that_hangs_can_be_given_up(make: Make) -> None:
+    provider = make()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = f"127.0.0.1:{silent.getsockname()[1]}/gym-test/x"
+        pulling = asyncio.ensure_future(provider.prepare([name]))
+        asked, _ = await asyncio.to_thread(silent.accept)
+        with asked:
+            pulling.cancel()
+            async with asyncio.timeout(10):
+                await asyncio.gather(pulling, return_exceptions=True)
+                await provider.aclose()
 
 
 async def test_an_image_without_a_shell_is_a_failed_start(registry: Registry, make: Make) -> None:

@@ -67,10 +67,13 @@ async def test_a_container_ends_by_itself(tmp_path: Path) -> None:
 
 
 async def test_sweep_all(containers: DockerProvider) -> None:
+    mine = await containers.create(SandboxSpec())
     left = crashed()
     swept = {item.provider: item for item in await sweep_all()}
     assert swept["docker"].removed >= 1
     assert (swept["docker"].problem, swept["local"].problem) == ("", "")
+    states = {one.id: one.left for one in swept["docker"].found}
+    assert (states[left], states[mine.id]) == (True, False)
     assert look(left) == []
 
 

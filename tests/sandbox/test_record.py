@@ -60,6 +60,53 @@ async def test_a_crash_leaves_nothing_after_the_next_start(local: SandboxProvide
     await gone(left.name)
 
 
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from gym.sandbox.interface import Resources, SandboxSpec
+from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig
+
+def create(root, fatal):
+    left = [fatal]
+    def watch(event, arguments):
+        if event in ("os.mkdir", "os.rename", "open", "os.chmod") and str(arguments[0]).startswith((root, GROUPS)):
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+    provider = LocalProvider(LocalProviderConfig(isolation={0!r}, allow_unisolated=True, root=root))
+    provider.describe()
+    sys.addaudithook(watch)
+    asyncio.run(provider.create(SandboxSpec(resources=Resources(pids=50))))
+    os._exit(0)
+
+GROUPS = "/sys/fs/cgroup"
+for fatal in range(2, 100):  # the first makes the folder of all sandboxes
+    child = os.fork()
+    if not child:
+        create(os.path.join({1!r}, str(fatal)), fatal)
+    if os.waitpid(child, 0)[1] != signal.SIGKILL:
+        break
+print(fatal)
+"""
+
+
+async def test_whenever_a_creation_is_killed_the_owner_is_known(local: SandboxProvider, tmp_path: Path) -> None:
+    isolation = "bubblewrap" if local.isolated else "none"
+    done = run_python(KILLED.format(isolation, str(tmp_path)))
+    assert int(done.stdout) > 6, done.stderr
+    owned = 0
+    for root in sorted(tmp_path.iterdir()):
+        visible = [path for path in root.iterdir() if path.name.startswith("gym-")]
+        owned += len([Record.load(path) for path in visible])
+        assert sweep(root) >= len(visible)
+        for path in root.iterdir():  # one that was being made, and holds at the most a part of its record
+            assert {item.name for item in path.iterdir()} <= {".sandbox.json"}
+            os.utime(path, (0, 0))
+        sweep(root)
+        assert list(root.iterdir()) == []
+    assert owned > 1
+
+
 async def gone(sandbox_id: str) -> None:
     async with asyncio.timeout(10):
         while processes.marked((f"{sandbox_id}:",)):

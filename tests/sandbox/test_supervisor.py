@@ -94,6 +94,29 @@ async def test_a_child_that_wipes_its_environment_is_found_as_an_orphan(sandbox:
     assert await free(sandbox)
 
 
+@pytest.mark.parametrize("ending", ["exit 0", HOLD], ids=["ends", "runs out of time"])
+async def test_services_are_kept_where_that_is_asked_for(sandbox: Sandbox, ending: str) -> None:
+    """What has left the program's session and its family goes on; what still belongs to it ends with it."""
+    service = "setsid sh -c 'exec 9>served && flock 9 && exec sleep 1000 9>&9' >/dev/null 2>&1 &"
+    child = (
+        f"setsid sh -c {shlex.quote(HOLD)} & until [ -e lock ]; do :; done; {ending}" if ending == HOLD else "exit 0"
+    )
+    command = f"({service}) ; until [ -e served ] && ! flock -n served true; do :; done; {child}"
+    started = await launch(
+        sandbox,
+        ["sh", "-c", command],
+        deadline_seconds=2 if ending == HOLD else 60,
+        grace_seconds=1,
+        keeps_services=True,
+    )
+    receipt = await started.wait()
+    assert (receipt.timed_out, receipt.cleanup_confirmed) == (ending == HOLD, True)
+    kept = (await sandbox.exec("flock -n served true")).exit_code != 0
+    assert kept == sandbox.keeps_background
+    if ending == HOLD:
+        assert await free(sandbox)
+
+
 @pytest.mark.parametrize(("command", "code"), [(HOLD, 143), (DEAF, 137)], ids=["ends at TERM", "deaf"])
 async def test_the_deadline_ends_the_whole_tree(sandbox: Sandbox, command: str, code: int) -> None:
     receipt = await ended(sandbox, f"setsid sh -c {shlex.quote(command)} & sh -c {shlex.quote(command)}; exit 0", 1)

@@ -52,7 +52,7 @@ class Recycling(OpenSandboxProvider):
         except BaseException:
             self.spares.append(spare)
             raise
-        return self._keep(OpenSandbox(self._deployment, remote, spare.facts, owned=True))
+        return self._live.keep(OpenSandbox(self._deployment, remote, spare.facts, owned=True))
 
     async def aclose(self) -> None:
         """Keep what can be used again, and end the rest."""
@@ -72,7 +72,7 @@ class Recycling(OpenSandboxProvider):
             return False
 
     async def _release(self, sandbox: OpenSandbox) -> None:
-        self._live.remove(sandbox)
+        self._live.forget(sandbox)
         sandbox._life.end("is stopped")
         sandbox._life.never_expire()
         if sandbox._renewal is not None:

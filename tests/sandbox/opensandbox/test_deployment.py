@@ -133,6 +133,7 @@ async def test_what_a_killed_process_left_is_swept(deployment: Server, boxes: Op
 async def test_a_start_that_was_given_up_leaves_nothing(deployment: Server) -> None:
     named = {"test": secrets.token_hex(8)}
     provider = OpenSandboxProvider(deployment.config(default_metadata=named))
+    await (await provider.create(OPEN)).stop()  # what only the first start does is done
     starting = asyncio.ensure_future(provider.create(OPEN))
     found = Deployment(deployment.config())
     await asyncio.sleep(0.3)  # the request is on its way

@@ -15,6 +15,7 @@ import threading
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -70,6 +71,27 @@ class Daemon:
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.call_now, work)
 
+    async def call_aside(self, work: Callable[[Any], None]) -> None:
+        """The same as `call` for work that may take very long: a cancelled caller, and `close`, leave it to itself."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: Exception | None) -> None:
+            if not done.done():
+                done.set_result(None) if error is None else done.set_exception(error)
+
+        def run() -> None:
+            failed: Exception | None = None
+            try:
+                self.call_now(work)
+            except Exception as error:
+                failed = error
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle, failed)
+
+        threading.Thread(target=run, name="docker-aside", daemon=True).start()
+        await done
+
     def call_now(self, work: Callable[[Any], T]) -> T:
         """The same as `call`, blocking."""
         import docker.errors
@@ -84,16 +106,17 @@ class Daemon:
             raise DaemonError(0, f"the Docker daemon at {self.host} does not answer: {_cause(error)}") from error
 
     def _open(self) -> Any:
-        import docker
-
         with self._opening:
             if self._client is None:
-                settings = docker.utils.kwargs_from_env() if "DOCKER_HOST" in os.environ else {}
-                settings["base_url"] = self.host
-                self._client = docker.APIClient(
-                    version="auto", timeout=CALL_SECONDS, num_pools=THREADS, max_pool_size=THREADS, **settings
-                )
+                self._client = self.new_client(num_pools=THREADS, max_pool_size=THREADS, timeout=CALL_SECONDS)
         return self._client
+
+    def new_client(self, **settings: Any) -> Any:
+        """A client of its own for somebody who closes it; without a bound of a call unless one is given."""
+        import docker
+
+        given = docker.utils.kwargs_from_env() if "DOCKER_HOST" in os.environ else {}
+        return docker.APIClient(**{"version": "auto", "timeout": None, **given, "base_url": self.host, **settings})
 
     def _knock(self) -> None:
         """Raises OSError where there is no socket: the SDK's own attempt leaks one, and says less."""

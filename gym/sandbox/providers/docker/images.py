@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gym.errors import Problem, UserError
-from gym.sandbox.interface import ImageProgress, OnImageProgress
+from gym.sandbox.interface import ImageFacts, ImageProgress, OnImageProgress
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.docker.settings import DockerProviderConfig
 from gym.sandbox.shared import Shared
@@ -23,30 +22,16 @@ BUILD = (
 LOAD = "`docker load` or `docker build` it"
 
 
-@dataclass(frozen=True)
-class Image:
-    """An image that the daemon has.
-
-    Attributes:
-        digest: Of its registry where it came from one, else its id.
-        user: Who commands run as; empty for root.
-    """
-
-    name: str
-    digest: str
-    user: str
-
-
 class Images:
     """The images of one provider."""
 
     def __init__(self, daemon: Daemon, config: DockerProviderConfig) -> None:
         self._daemon = daemon
         self._config = config
-        self._ready: dict[str, Shared[Image]] = {}
+        self._ready: dict[str, Shared[ImageFacts]] = {}
         self._pulls = asyncio.Semaphore(PULLS)
 
-    async def ready(self, name: str, on_progress: OnImageProgress | None = None) -> Image:
+    async def ready(self, name: str, on_progress: OnImageProgress | None = None) -> ImageFacts:
         """An image, pulled if it has to be; work for the same image is shared.
 
         Raises:
@@ -55,6 +40,14 @@ class Images:
         """
         work = partial(self._get, name, on_progress or _silent)
         return await self._ready.setdefault(name, Shared(work)).get()
+
+    def adopt(self, image: ImageFacts) -> None:
+        """Take one that was just built as it is: no registry has it."""
+
+        async def known() -> ImageFacts:
+            return image
+
+        self._ready[image.name] = Shared(known)
 
     def forget(self, name: str) -> None:
         """Look again before the next use: it was removed meanwhile."""
@@ -75,11 +68,11 @@ class Images:
             raise others[0]
         if problems:
             raise UserError(problems)
-        return {item.name: item.digest for item in outcomes if isinstance(item, Image)}
+        return {item.name: item.digest for item in outcomes if isinstance(item, ImageFacts)}
 
-    async def _get(self, name: str, tell: OnImageProgress) -> Image:
+    async def _get(self, name: str, tell: OnImageProgress) -> ImageFacts:
         try:
-            found = None if self._config.pull == "always" else await self._inspect(name)
+            found = None if self._config.pull == "always" else await self.inspect(name)
             if found is not None:
                 tell(ImageProgress(name, "here"))
                 return found
@@ -87,7 +80,7 @@ class Images:
                 raise self._missing(name, "and pull is `never`")
             async with self._pulls:
                 await self._pull(name, tell)
-            found = await self._inspect(name)
+            found = await self.inspect(name)
             if found is None:
                 raise self._missing(name, "although it was just pulled")
         except UserError as error:
@@ -96,7 +89,13 @@ class Images:
         tell(ImageProgress(name, "ready"))
         return found
 
-    async def _inspect(self, name: str) -> Image | None:
+    async def inspect(self, name: str) -> ImageFacts | None:
+        """What the daemon knows of an image; None where it has none of that name.
+
+        Raises:
+            UserError: it is no name.
+            DaemonError: the daemon does not answer.
+        """
         try:
             found = await self._daemon.call(lambda api: api.inspect_image(name))
         except DaemonError as error:
@@ -106,7 +105,14 @@ class Images:
                 raise
             return None
         digests = found.get("RepoDigests") or []
-        return Image(name, digests[0] if digests else found["Id"], found["Config"].get("User") or "")
+        config = found["Config"]
+        return ImageFacts(
+            name,
+            digests[0] if digests else found["Id"],
+            config.get("User") or "",
+            config.get("WorkingDir") or "/",
+            tuple(config.get("Entrypoint") or ()),
+        )
 
     async def _pull(self, name: str, tell: OnImageProgress) -> None:
         loop = asyncio.get_running_loop()
@@ -125,7 +131,7 @@ class Images:
 
         tell(ImageProgress(name, "pulling"))
         try:
-            await self._daemon.call(pull)
+            await self._daemon.call_aside(pull)
         except DaemonError as error:
             if error.status == 0:
                 raise
@@ -133,7 +139,7 @@ class Images:
 
     def _missing(self, name: str, reason: str) -> UserError:
         key, fix = ("sandbox.default_image", BUILD) if name == self._config.default_image else ("image", LOAD)
-        return UserError(Problem(f"the image `{name}` is not here, {reason}", fix, key=key))
+        return UserError(Problem(f"the image `{name}` is not here, {reason}", fix, key=key, data={"image": name}))
 
 
 def _silent(_: ImageProgress) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gym.sandbox.interface import Found
 from gym.sandbox.owner import Owner
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.docker.networks import remove_network
 
 ID = "gym.sandbox"
 OWNER = "gym.owner"
-RUN = "gym.run"
+LABEL = "gym.label."  # before the names of the owner's own labels
 EXPIRES = "gym.expires"  # for people; the container ends by itself
 NETWORK = "gym.network"
 DIGEST = "gym.image"
@@ -23,9 +24,27 @@ UNSEEN_SECONDS = 3600.0
 log = logging.getLogger(__name__)
 
 
-def ownership(run: str) -> dict[str, str]:
+def ownership() -> dict[str, str]:
     """Labels of everything that this process makes."""
-    return {OWNER: Owner.current().model_dump_json(), RUN: run}
+    return {OWNER: Owner.current().model_dump_json()}
+
+
+async def found(daemon: Daemon) -> list[Found]:
+    """The sandboxes that are there.
+
+    Raises:
+        DaemonError: the daemon does not answer.
+    """
+    observer = Owner.current()
+    containers = await daemon.call(lambda api: api.containers(all=True, filters={"label": ID}))
+    return [_found(item, observer) for item in containers]
+
+
+def _found(item: Mapping[str, Any], observer: Owner) -> Found:
+    labels: Mapping[str, str] = item["Labels"]
+    own = {name.removeprefix(LABEL): value for name, value in labels.items() if name.startswith(LABEL)}
+    owner = _owner(labels)
+    return Found(labels[ID], own, owner.pid if owner else None, item["Created"], _left(item, observer))
 
 
 async def sweep(daemon: Daemon) -> int:
@@ -92,10 +111,14 @@ def _left(item: Mapping[str, Any], observer: Owner) -> bool:
 
 def _gone(labels: Mapping[str, str], observer: Owner) -> bool | None:
     """Whether an owner has ended; None for one of another boot or container, or that cannot be read."""
-    try:
-        owner = Owner.model_validate_json(labels[OWNER])
-    except (ValidationError, KeyError):
-        return None
-    if (owner.boot, owner.pid_namespace) != (observer.boot, observer.pid_namespace):
+    owner = _owner(labels)
+    if owner is None or (owner.boot, owner.pid_namespace) != (observer.boot, observer.pid_namespace):
         return None
     return owner.gone(observer)
+
+
+def _owner(labels: Mapping[str, str]) -> Owner | None:
+    try:
+        return Owner.model_validate_json(labels[OWNER])
+    except (ValidationError, KeyError):
+        return None

@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import (
     JSON,
     Capabilities,
+    Found,
+    ImageBuild,
+    ImageFacts,
     Network,
     OnImageProgress,
-    Resources,
     SandboxProvider,
     SandboxSpec,
 )
-from gym.sandbox.providers.docker import leftovers
+from gym.sandbox.life import Live
+from gym.sandbox.providers.docker import form, leftovers
+from gym.sandbox.providers.docker.builds import Builds
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
-from gym.sandbox.providers.docker.images import Image, Images
+from gym.sandbox.providers.docker.images import Images
 from gym.sandbox.providers.docker.networks import Networks
 from gym.sandbox.providers.docker.sandbox import DockerSandbox, Identity
-from gym.sandbox.providers.docker.scripts import MAIN
 from gym.sandbox.providers.docker.settings import DockerProviderConfig
 from gym.sandbox.shared import Shared
 from gym.sandbox.waiting import uncancelled
-from gym.sandbox.words import checked_environment, refuses_mount, refuses_workdir
+from gym.sandbox.words import refuses_mount, refuses_workdir
 
+T = TypeVar("T")
 NETWORKS: frozenset[Network] = frozenset({"open", "gym_only", "none"})
+UNSEEN_MOUNT = "bind source path does not exist"
+"""What a daemon says that runs elsewhere, or that a container reaches by a mounted socket."""
 ROOT = ("", "0", "root", "0:0", "root:root")
-# A container outlives its sandbox's own bound by this much, so that the end has one cause.
-SLACK_SECONDS = 5
-# Ours in each container: its first processes, and the shell around each command.
-OWN_PROCESSES = 8
-MIB = 1024 * 1024
+log = logging.getLogger(__name__)
 
 
 class DockerProvider(SandboxProvider):
@@ -50,9 +53,8 @@ class DockerProvider(SandboxProvider):
 
     def __init__(self, config: DockerProviderConfig) -> None:
         self._config = config
-        self._run = secrets.token_hex(6)
         self._opened: _Opened | None = None
-        self._live: list[DockerSandbox] = []
+        self._live: Live[DockerSandbox] = Live()
 
     @property
     def isolated(self) -> bool:
@@ -63,7 +65,9 @@ class DockerProvider(SandboxProvider):
     def capabilities(self) -> Capabilities:
         """Everything but snapshots and GPUs. Commands run as root unless image or configuration name a user."""
         root = self._config.user is None or self._config.user in ROOT
-        return Capabilities(root=root, users=True, networks=NETWORKS, background=True, mounts=True, images=True)
+        return Capabilities(
+            root=root, users=True, networks=NETWORKS, background=True, mounts=True, images=True, builds=True
+        )
 
     def describe(self) -> str:
         """One line for log and manifest."""
@@ -82,10 +86,10 @@ class DockerProvider(SandboxProvider):
             image = await opened.images.ready(image_name)
             mode = await opened.networks.mode(spec.network)
             async with opened.starts:
-                sandbox = await self._start(opened, spec, image, mode)
+                sandbox = await self._start_any(opened, spec, image, mode)
         except DaemonError as error:
             raise EpisodeFailure("sandbox_start", f"no container of {image_name} could be started: {error}") from error
-        self._keep(sandbox)
+        self._live.keep(sandbox)
         try:
             if sandbox.for_user:
                 await sandbox.own_work_directory()
@@ -119,7 +123,7 @@ class DockerProvider(SandboxProvider):
             digest=labels.get(leftovers.DIGEST),
         )
         sandbox = DockerSandbox(opened.daemon, identity, opened.networks, name, owned=False)
-        self._keep(sandbox)
+        self._live.keep(sandbox)
         if sandbox.for_user:
             await sandbox.own_work_directory()
         return sandbox
@@ -131,10 +135,31 @@ class DockerProvider(SandboxProvider):
         except DaemonError as error:
             raise UserError(Problem(str(error), "start Docker, or choose another", key="sandbox.host")) from error
 
+    async def image(self, name: str, on_progress: OnImageProgress | None = None) -> ImageFacts:
+        """See `SandboxProvider.image`."""
+        try:
+            return await self._open().images.ready(name, on_progress)
+        except DaemonError as error:
+            raise UserError(Problem(str(error), key="sandbox.host")) from error
+
+    async def build(self, order: ImageBuild, on_progress: OnImageProgress | None = None) -> ImageFacts:
+        """See `SandboxProvider.build`."""
+        try:
+            return await self._open().builds.ready(order, on_progress)
+        except DaemonError as error:
+            raise UserError(Problem(str(error), key="sandbox.host")) from error
+
     async def sweep(self) -> int:
         """See `SandboxProvider.sweep`."""
+        return await self._looking(leftovers.sweep)
+
+    async def found(self) -> list[Found]:
+        """See `SandboxProvider.found`."""
+        return await self._looking(leftovers.found)
+
+    async def _looking(self, work: Callable[[Daemon], Awaitable[T]]) -> T:
         try:
-            return await leftovers.sweep(self._open().daemon)
+            return await work(self._open().daemon)
         except DaemonError as error:
             raise UserError(Problem(str(error), key="sandbox.host")) from error
 
@@ -143,13 +168,13 @@ class DockerProvider(SandboxProvider):
         opened, self._opened = self._opened, None
         if opened is None:
             return
-        results = await asyncio.gather(*(sandbox.stop() for sandbox in self._live), return_exceptions=True)
-        failed = [str(result) for result in results if isinstance(result, EpisodeFailure)]
+        failed = await self._live.stop()
         try:
             await uncancelled(opened.networks.aclose())
         except DaemonError as error:
             failed.append(str(error))
         await opened.swept.ended()
+        await uncancelled(opened.builds.aclose())
         closing = asyncio.create_task(asyncio.to_thread(opened.daemon.close))
         await uncancelled(opened.images.aclose())
         await closing
@@ -158,11 +183,8 @@ class DockerProvider(SandboxProvider):
 
     def _open(self) -> _Opened:
         if self._opened is None:
-            self._opened = _Opened(self._config, leftovers.ownership(self._run))
+            self._opened = _Opened(self._config, leftovers.ownership())
         return self._opened
-
-    def _keep(self, sandbox: DockerSandbox) -> None:
-        self._live = [*(one for one in self._live if not one.freed), sandbox]
 
     def _refuse(self, spec: SandboxSpec) -> str:
         """Raise all that cannot be in `spec`, at once; returns the image."""
@@ -181,20 +203,32 @@ class DockerProvider(SandboxProvider):
             raise UserError(problems)
         return image or ""
 
-    async def _start(self, opened: _Opened, spec: SandboxSpec, image: Image, mode: str) -> DockerSandbox:
+    async def _start_any(self, opened: _Opened, spec: SandboxSpec, image: ImageFacts, mode: str) -> DockerSandbox:
+        """With what all sandboxes have, but without its mounts where the daemon does not see this machine's folders."""
+        try:
+            return await self._start(opened, self.common.added_to(spec, mounts=True), image, mode)
+        except DaemonError as error:
+            if UNSEEN_MOUNT not in str(error) or not self.common.mounts:
+                raise
+            log.warning("the Docker daemon does not see this machine's folders: %s", error)
+            self.common = replace(self.common, mounts=())
+            return await self._start(opened, self.common.added_to(spec, mounts=True), image, mode)
+
+    async def _start(self, opened: _Opened, spec: SandboxSpec, image: ImageFacts, mode: str) -> DockerSandbox:
         sandbox_id = f"gym-{secrets.token_hex(6)}"
         name = f"{sandbox_id}-{secrets.token_hex(4)}"
         user = self._config.user if self._config.user is not None else image.user
+        given = {**self._config.default_metadata, **spec.labels}
         labels = {
-            **{f"gym.label.{key}": value for key, value in {**self._config.default_metadata, **spec.labels}.items()},
+            **{f"{leftovers.LABEL}{key}": value for key, value in given.items()},
             **opened.labels,
             leftovers.ID: sandbox_id,
             leftovers.NETWORK: spec.network,
             leftovers.DIGEST: image.digest,
-            leftovers.EXPIRES: str(int(time.time()) + self._ttl(spec)),
+            leftovers.EXPIRES: str(int(time.time()) + form.ttl(self._config, spec)),
         }
-        host = self._host(spec, mode)
-        settings = self._settings(spec) | {"user": user or None, "labels": labels, "name": name}
+        host = form.host(self._config, spec, mode)
+        settings = form.settings(self._config, spec) | {"user": user or None, "labels": labels, "name": name}
 
         def start(api: Any) -> str:
             host_config = api.create_host_config(**host)
@@ -218,46 +252,6 @@ class DockerProvider(SandboxProvider):
         identity = Identity(sandbox_id, container, spec.workdir, _not_root(user), (0, 0), mode, image.digest)
         return DockerSandbox(opened.daemon, identity, opened.networks, name, owned=True)
 
-    def _ttl(self, spec: SandboxSpec) -> int:
-        return math.ceil(spec.ttl_seconds or self._config.default_ttl_seconds) + SLACK_SECONDS
-
-    def _settings(self, spec: SandboxSpec) -> dict[str, Any]:
-        """Arguments of the SDK's `create_container`."""
-        return {
-            "entrypoint": ["/bin/sh", "-c", MAIN, "gym-sandbox"],
-            "command": [str(self._ttl(spec))],
-            "working_dir": spec.workdir,
-            "environment": checked_environment(spec.env, utf8=True),
-            "hostname": "sandbox",
-            "healthcheck": {"test": ["NONE"]},
-        }
-
-    def _host(self, spec: SandboxSpec, mode: str) -> dict[str, Any]:
-        """Arguments of the SDK's `create_host_config`."""
-        import docker.types
-
-        config = self._config
-        tmpfs = dict(config.tmpfs)
-        if config.read_only_root:
-            tmpfs = dict.fromkeys(("/tmp", "/var/tmp", "/run", spec.workdir), "exec,mode=1777") | tmpfs
-        return {
-            **_limits(config.limits(spec.resources)),
-            "network_mode": mode,
-            "auto_remove": True,
-            "read_only": config.read_only_root,
-            "tmpfs": tmpfs,
-            "cap_drop": config.cap_drop or None,
-            "security_opt": ["no-new-privileges"] if config.no_new_privileges else None,
-            "extra_hosts": {"host.docker.internal": "host-gateway"} if spec.network == "open" else None,
-            # Else the daemon may look names up for a sandbox that must not reach anything.
-            "dns": ["127.0.0.1"] if spec.network == "gym_only" else None,
-            "log_config": docker.types.LogConfig(type="none"),
-            "mounts": [
-                docker.types.Mount(mount.target, str(mount.source.resolve()), type="bind", read_only=True)
-                for mount in spec.mounts
-            ],
-        }
-
 
 class _Opened:
     """What a provider holds while it is in use."""
@@ -266,6 +260,7 @@ class _Opened:
         self.labels = labels
         self.daemon = Daemon(config.host)
         self.images = Images(self.daemon, config)
+        self.builds = Builds(self.daemon, self.images, again=config.pull == "always")
         self.networks = Networks(self.daemon, labels)
         self.starts = asyncio.Semaphore(config.max_starts or max(4, os.cpu_count() or 1))
         self.swept = Shared(partial(leftovers.sweep, self.daemon))
@@ -273,21 +268,3 @@ class _Opened:
 
 def _not_root(user: str) -> str | None:
     return None if user in ROOT else user
-
-
-def _limits(limits: Resources) -> dict[str, Any]:
-    import docker.types
-
-    memory = None if limits.memory_mib is None else limits.memory_mib * MIB
-    ulimits = [docker.types.Ulimit(name="core", soft=0, hard=0)]
-    if limits.disk_mib is not None:
-        size = limits.disk_mib * MIB
-        ulimits.append(docker.types.Ulimit(name="fsize", soft=size, hard=size))
-    return {
-        "nano_cpus": None if limits.cpu is None else int(limits.cpu * 1e9),
-        "mem_limit": memory,
-        # The same number: no swap on top of it.
-        "memswap_limit": memory,
-        "pids_limit": None if limits.pids is None else limits.pids + OWN_PROCESSES,
-        "ulimits": ulimits,
-    }

@@ -74,7 +74,7 @@ class DockerSandbox(Sandbox):
         self._name = name
         self._owned = owned
         self.freed = False
-        self._life = Life(identity.sandbox_id)
+        self._life = Life(identity.sandbox_id, owned=owned)
         self._freeing = asyncio.Lock()
         self._container = Container(daemon, identity.reference, identity.sandbox_id, self._life.ended, owned)
         self._files = Files(self._container, identity.owner)
@@ -176,7 +176,7 @@ class DockerSandbox(Sandbox):
 
     async def renew(self, ttl_seconds: float) -> None:
         """See `Sandbox.renew`; the label keeps the first time."""
-        self._refuse_borrower("renew")
+        self._life.refuse_borrower("renew")
         async with self._use():
             until = str(math.ceil(time.time() + ttl_seconds) + 5)
             await run(self._container, Order(["sh", "-c", f'echo "$1" >{RENEWED}', "sh", until], user="0"))
@@ -188,7 +188,7 @@ class DockerSandbox(Sandbox):
 
     async def fence(self) -> None:
         """See `Sandbox.fence`. The container gets a new name, and borrowers know only the old one."""
-        self._refuse_borrower("fence")
+        self._life.refuse_borrower("fence")
         async with self._use():
             name = f"{self.id}-{secrets.token_hex(4)}"
             await self._daemon.call(lambda api: api.rename(self._container.reference, name))
@@ -219,10 +219,6 @@ class DockerSandbox(Sandbox):
                 await run(self._container, Order(["chown", f"{uid}:{gid}", "--", self.workdir], user="0"))
         self._identity = replace(self._identity, owner=(uid, gid))
         self._files = Files(self._container, (uid, gid))
-
-    def _refuse_borrower(self, what: str) -> None:
-        if not self._owned:
-            raise UserError(f"sandbox {self.id} is borrowed: only its owner can {what} it")
 
     async def _inspect(self) -> dict[str, Any]:
         found: dict[str, Any] = await self._daemon.call(lambda api: api.inspect_container(self._container.reference))

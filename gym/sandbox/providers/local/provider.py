@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
-from gym.sandbox.interface import JSON, Capabilities, Mount, Network, SandboxProvider, SandboxSpec
+from gym.sandbox.interface import JSON, Capabilities, Found, Mount, Network, SandboxProvider, SandboxSpec, no_image
+from gym.sandbox.life import Live
 from gym.sandbox.owner import Owner
 from gym.sandbox.providers.local import groups, limits
 from gym.sandbox.providers.local.bubblewrap import Bubblewrap, Installed, probe
 from gym.sandbox.providers.local.isolation import Isolation, Place
 from gym.sandbox.providers.local.plain import Plain
-from gym.sandbox.providers.local.record import Record, default_root, new_id, new_lease, remove, sweep
+from gym.sandbox.providers.local.record import Record, default_root, found, new_id, new_lease, remove, sweep
 from gym.sandbox.providers.local.sandbox import LocalSandbox
 from gym.sandbox.providers.local.settings import LocalProviderConfig
 from gym.sandbox.waiting import uncancelled
@@ -43,7 +44,7 @@ class LocalProvider(SandboxProvider):
         self._config = config
         self._root = config.root or default_root()
         self._swept = False
-        self._live: list[LocalSandbox] = []
+        self._live: Live[LocalSandbox] = Live()
 
     @property
     def isolated(self) -> bool:
@@ -62,6 +63,7 @@ class LocalProvider(SandboxProvider):
 
     async def create(self, spec: SandboxSpec) -> LocalSandbox:
         """See `SandboxProvider.create`. The first call also sweeps what earlier runs left behind."""
+        spec = self.common.added_to(spec, mounts=self._isolation.mounts)
         self._refuse(spec)
         name = new_id()
         directory = self._root.resolve() / name
@@ -77,7 +79,7 @@ class LocalProvider(SandboxProvider):
         sandbox = LocalSandbox(Place(directory, record), self._isolation, owned=True)
         if spec.ttl_seconds is not None:
             sandbox.expire_after(spec.ttl_seconds)
-        return self._keep(sandbox)
+        return self._live.keep(sandbox)
 
     async def connect(self, descriptor: Mapping[str, JSON]) -> LocalSandbox:
         """See `SandboxProvider.connect`; the sandbox must lie in this provider's root."""
@@ -93,22 +95,21 @@ class LocalProvider(SandboxProvider):
         if record.isolation != self._isolation.name:
             raise EpisodeFailure("sandbox_lost", f"sandbox {record.id} has the isolation {record.isolation}, not ours")
         sandbox = LocalSandbox(Place(directory, record), self._isolation, owned=False)
-        return self._keep(sandbox)
+        return self._live.keep(sandbox)
 
     async def sweep(self) -> int:
         """See `SandboxProvider.sweep`; what lies in this provider's root."""
         return await uncancelled(asyncio.to_thread(sweep, self._root))
 
+    async def found(self) -> list[Found]:
+        """See `SandboxProvider.found`; what lies in this provider's root."""
+        return await asyncio.to_thread(found, self._root)
+
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
-        results = await asyncio.gather(*(sandbox.stop() for sandbox in self._live), return_exceptions=True)
-        failed = [str(result) for result in results if isinstance(result, EpisodeFailure)]
+        failed = await self._live.stop()
         if failed:
             raise EpisodeFailure("cleanup_failed", "; ".join(failed))
-
-    def _keep(self, sandbox: LocalSandbox) -> LocalSandbox:
-        self._live = [*(one for one in self._live if not one.freed), sandbox]
-        return sandbox
 
     @functools.cached_property
     def _isolation(self) -> Isolation:
@@ -134,8 +135,7 @@ class LocalProvider(SandboxProvider):
             fix = f"use one of {', '.join(sorted(NETWORKS))}, or another sandbox"
             problems.append(Problem(f"a local sandbox has no network `{spec.network}`", fix, key="network"))
         if spec.image is not None:
-            what = f"a local sandbox cannot start from the image `{spec.image}`"
-            problems.append(Problem(what, "use sandbox=docker or sandbox=opensandbox", key="image"))
+            problems.append(no_image(self.name, spec.image))
         if (reason := self._refuses_workdir(spec.workdir)) is not None:
             problems.append(Problem(f"the work directory `{spec.workdir}` cannot be used: {reason}", key="workdir"))
         for mount in spec.mounts:
@@ -162,29 +162,34 @@ class LocalProvider(SandboxProvider):
         return f"/{top} is in use; take a top-level folder of its own, such as /gym" if top in taken else None
 
     def _make(self, directory: Path, spec: SandboxSpec) -> Record:
-        """Make the directory of a sandbox; blocks."""
+        """Make the directory of a sandbox, its record first; blocks."""
         self._open_root()
-        directory.mkdir(mode=0o700)
-        prepared = self._isolation.prepare(directory, spec)
-        wanted = self._config.limits(spec.resources)
-        grouped = groups.create(directory.name, wanted)
         now = time.time()
-        record = Record(
+        owned = Record(
             id=directory.name,
             owner=Owner.current(),
             labels={**self._config.default_metadata, **spec.labels},
             created_at=now,
             expires_at=None if spec.ttl_seconds is None else now + spec.ttl_seconds,
             isolation=self._isolation.name,
-            workdir=prepared.workdir,
-            env={**prepared.env, **spec.env},
+            workdir=spec.workdir,
+            env=dict(spec.env),
             network=spec.network,
-            control_groups=sorted({str(folder) for folder in grouped.values()}),
-            limits=limits.shell_lines(wanted, grouped, own_namespace=self._isolation.own_namespace),
             mounts=[(str(mount.source.resolve()), mount.target) for mount in spec.mounts],
             gym_address=spec.gym_address,
             lease=new_lease(),
         )
+        owned.begin(directory)
+        prepared = self._isolation.prepare(directory, spec)
+        wanted = self._config.limits(spec.resources)
+        grouped = groups.create(directory.name, wanted)
+        made = {
+            "workdir": prepared.workdir,
+            "env": {**prepared.env, **spec.env},
+            "control_groups": sorted({str(folder) for folder in grouped.values()}),
+            "limits": limits.shell_lines(wanted, grouped, own_namespace=self._isolation.own_namespace),
+        }
+        record = owned.model_copy(update=made)
         record.save(directory)
         return record
 

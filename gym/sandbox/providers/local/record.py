@@ -14,17 +14,20 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gym.sandbox import processes
-from gym.sandbox.interface import Network
+from gym.sandbox.interface import Found, Network
 from gym.sandbox.owner import Owner
 from gym.sandbox.providers.local import groups
 
 RECORD = "sandbox.json"
+ARRIVING = ".new"
+"""End of the name of a directory that gets its record just now."""
 UNFINISHED_SECONDS = 60.0
 OURS = re.compile("gym-[0-9a-f]{12}")
 
@@ -47,11 +50,26 @@ class Record(BaseModel):
     workdir: str
     env: dict[str, str]
     network: Network
-    control_groups: list[str]
-    limits: str
+    control_groups: list[str] = []
+    limits: str = ""
     mounts: list[tuple[str, str]] = []
     gym_address: tuple[str, int] | None = None
     lease: str = ""
+
+    def begin(self, directory: Path) -> None:
+        """Make a sandbox directory that has this record from the start, whenever this process is killed.
+
+        Raises:
+            OSError: it cannot be made; nothing is left of it.
+        """
+        arriving = directory.with_name(f".{directory.name}{ARRIVING}")
+        try:
+            arriving.mkdir(mode=0o700)
+            self.save(arriving)
+            arriving.rename(directory)
+        except OSError:
+            shutil.rmtree(arriving, ignore_errors=True)
+            raise
 
     def save(self, directory: Path) -> None:
         """Write the record, readable only by this user; readers see the old one or the new one."""
@@ -103,6 +121,16 @@ def sweep(root: Path | None = None) -> int:
     return sum(map(_claim_and_remove, left))
 
 
+def found(root: Path) -> list[Found]:
+    """The sandboxes under `root`."""
+    observer = Owner.current()
+    records = []
+    for path in sorted(root.glob("gym-*")):
+        with suppress(OSError, ValidationError):
+            records.append(Record.load(path))
+    return [Found(item.id, item.labels, item.owner.pid, item.created_at, item.owner.gone(observer)) for item in records]
+
+
 def remove(directory: Path, sandbox_id: str) -> None:
     """Remove the directory and control groups of a sandbox whose processes are gone, whatever its code did to them.
 
@@ -149,5 +177,5 @@ def _claim_and_remove(path: Path) -> bool:
 
 
 def _sandbox_id(path: Path) -> str:
-    """The sandbox of a directory, which an earlier sweep may have claimed and not finished."""
-    return path.name.removeprefix(".").removesuffix(".swept")
+    """The sandbox of a directory, which may be arriving, or be claimed by an earlier sweep that did not finish."""
+    return path.name.removeprefix(".").removesuffix(".swept").removesuffix(ARRIVING)

@@ -56,7 +56,7 @@ class LocalSandbox(Sandbox):
         self._files = isolation.files(place)
         self._lent = False
         self.freed = False
-        self._life = Life(place.record.id)
+        self._life = Life(place.record.id, owned=owned)
         self._freeing = asyncio.Lock()
         self._reach: dict[int, tuple[str, int]] = {}
         if place.record.gym_address is not None and place.record.network == "gym_only":
@@ -153,7 +153,7 @@ class LocalSandbox(Sandbox):
 
     async def renew(self, ttl_seconds: float) -> None:
         """See `Sandbox.renew`."""
-        self._refuse_borrower("renew")
+        self._life.refuse_borrower("renew")
         async with self._use():
             await self._save(self._record.model_copy(update={"expires_at": time.time() + ttl_seconds}))
             self.expire_after(ttl_seconds)
@@ -170,7 +170,7 @@ class LocalSandbox(Sandbox):
 
     async def fence(self) -> None:
         """See `Sandbox.fence`."""
-        self._refuse_borrower("fence")
+        self._life.refuse_borrower("fence")
         async with self._use():
             await self._save(self._record.model_copy(update={"lease": new_lease()}))
             await self._end_borrowers()
@@ -192,10 +192,6 @@ class LocalSandbox(Sandbox):
     async def _save(self, record: Record) -> None:
         await _in_thread(lambda: record.save(self._place.directory))
         self._place = Place(self._place.directory, record)
-
-    def _refuse_borrower(self, what: str) -> None:
-        if not self._owned:
-            raise UserError(f"sandbox {self.id} is borrowed: only its owner can {what} it")
 
     async def _free(self) -> None:
         await self._life.unused()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from gym.sandbox.interface import Found
 from gym.sandbox.owner import Owner
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -77,6 +78,14 @@ def value(text: str) -> str:
 def metadata(labels: Mapping[str, str]) -> dict[str, str]:
     """Labels as a deployment accepts them."""
     return {value(name): value(text) if text else "" for name, text in labels.items()}
+
+
+def found(sandbox_id: str, said: Mapping[str, str], created_at: float, observer: Process) -> Found:
+    """A sandbox of the deployment, by its metadata."""
+    maker = Process.of(said)
+    own = {name: text for name, text in said.items() if not name.startswith("gym-")}
+    left = maker is not None and maker.gone(observer)
+    return Found(sandbox_id, own, maker.owner.pid if maker else None, created_at, left)
 
 
 def _machine() -> str:

@@ -6,14 +6,15 @@ import asyncio
 import importlib.metadata
 import importlib.util
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
-from gym.sandbox.interface import JSON, Capabilities, Network, SandboxProvider, SandboxSpec
+from gym.sandbox.interface import JSON, Capabilities, Found, Network, SandboxProvider, SandboxSpec
+from gym.sandbox.life import Live
 from gym.sandbox.providers.opensandbox import labels
 from gym.sandbox.providers.opensandbox.errors import DeploymentError
 from gym.sandbox.providers.opensandbox.facts import Facts, new_lease
@@ -24,6 +25,7 @@ from gym.sandbox.providers.opensandbox.settings import OpenSandboxConfig
 from gym.sandbox.waiting import uncancelled
 from gym.sandbox.words import checked_environment, refuses_workdir
 
+T = TypeVar("T")
 PACKAGE = "opensandbox"
 MISSING = "the package `opensandbox` is not installed; run: pip install 'hydra-gym[opensandbox]'"
 
@@ -43,7 +45,7 @@ class OpenSandboxProvider(SandboxProvider):
         self._deployment = Deployment(config)
         self._creator = secrets.token_hex(8)
         self._starts = asyncio.Semaphore(config.max_starts)
-        self._live: list[OpenSandbox] = []
+        self._live: Live[OpenSandbox] = Live()
         self._swept = False
         self._unsure = False
 
@@ -65,6 +67,7 @@ class OpenSandboxProvider(SandboxProvider):
 
     async def create(self, spec: SandboxSpec) -> OpenSandbox:
         """See `SandboxProvider.create`. The first call also sweeps what earlier runs left behind."""
+        spec = self.common.added_to(spec, mounts=False)
         self._refuse(spec)
         async with self._starts:
             await self._sweep_once()
@@ -89,20 +92,28 @@ class OpenSandboxProvider(SandboxProvider):
             remote = await self._deployment.attach(sandbox_id)
         except DeploymentError as error:
             raise EpisodeFailure("sandbox_lost", f"no sandbox {sandbox_id}: {error}") from error
-        return self._keep(OpenSandbox(self._deployment, remote, facts, owned=False))
+        return self._live.keep(OpenSandbox(self._deployment, remote, facts, owned=False))
 
     async def sweep(self) -> int:
         """See `SandboxProvider.sweep`; of this machine's processes only."""
+        return await self._looking(self._sweep)
+
+    async def found(self) -> list[Found]:
+        """See `SandboxProvider.found`; the labels as the deployment accepted them."""
+        observer = Process.current()
+        infos = await self._looking(lambda: self._deployment.find(labels.MANAGED))
+        return [labels.found(info.id, info.metadata or {}, info.created_at.timestamp(), observer) for info in infos]
+
+    async def _looking(self, work: Callable[[], Awaitable[T]]) -> T:
         self._refuse_missing()
         try:
-            return await self._sweep()
+            return await work()
         except DeploymentError as error:
             raise self._key_refused(error) or UserError(f"{self._where} cannot be reached: {error}") from error
 
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
-        results = await asyncio.gather(*(sandbox.stop() for sandbox in self._live), return_exceptions=True)
-        failed = [str(result) for result in results if isinstance(result, EpisodeFailure)]
+        failed = await self._live.stop()
         try:
             await uncancelled(self._remove_unsure())
         except DeploymentError as error:
@@ -131,7 +142,7 @@ class OpenSandboxProvider(SandboxProvider):
         except BaseException:
             await sandbox.stop()
             raise
-        return self._keep(sandbox)
+        return self._live.keep(sandbox)
 
     def _asked(self, spec: SandboxSpec, lease: str) -> Start:
         config = self._config
@@ -175,10 +186,6 @@ class OpenSandboxProvider(SandboxProvider):
             for info in await self._deployment.find({labels.CREATOR: self._creator}):
                 await self._deployment.destroy(info.id)
             self._unsure = False
-
-    def _keep(self, sandbox: OpenSandbox) -> OpenSandbox:
-        self._live = [*(one for one in self._live if not one.freed), sandbox]
-        return sandbox
 
     @property
     def _where(self) -> str:

@@ -53,7 +53,7 @@ class OpenSandbox(Sandbox):
         self._remote = remote
         self._facts = facts
         self._owned = owned
-        self._life = Life(remote.id)
+        self._life = Life(remote.id, owned=owned)
         config = deployment.config
         self._runner = Runner(remote, self._life.ended, config.transfer_timeout_seconds, owned=owned)
         self._files = Files(remote, self._runner)
@@ -133,7 +133,7 @@ class OpenSandbox(Sandbox):
 
     async def renew(self, ttl_seconds: float) -> None:
         """See `Sandbox.renew`."""
-        self._refuse_borrower("renew")
+        self._life.refuse_borrower("renew")
         async with self._use():
             await self._remote.renew(max(ttl_seconds, SHORTEST_TTL_SECONDS))
         self.expire_after(ttl_seconds)
@@ -144,7 +144,7 @@ class OpenSandbox(Sandbox):
 
     async def fence(self) -> None:
         """See `Sandbox.fence`."""
-        self._refuse_borrower("fence")
+        self._life.refuse_borrower("fence")
         async with self._use():
             lease = new_lease()
             await self._remote.label({labels.LEASE: lease})
@@ -195,10 +195,6 @@ class OpenSandbox(Sandbox):
         if (reason := unfit([path])) is not None:
             raise ValueError(reason)
         return absolute(self.workdir, path)
-
-    def _refuse_borrower(self, what: str) -> None:
-        if not self._owned:
-            raise UserError(f"sandbox {self.id} is borrowed: only its owner can {what} it")
 
     @asynccontextmanager
     async def _use(self) -> AsyncIterator[None]:

@@ -1,0 +1,73 @@
+"""Images built from folders: each once, with the reason where that fails, and an end when the time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from gym.errors import UserError
+from gym.sandbox.interface import ImageBuild, ImageProgress, SandboxSpec
+from gym.sandbox.providers.docker import DockerProvider
+from gym.sandbox.providers.docker.daemon import Daemon
+from tests.sandbox.conftest import docker
+
+
+@pytest.fixture
+async def provider(tmp_path: Path) -> AsyncIterator[DockerProvider]:
+    """A provider; what it has built is removed."""
+    made = docker(tmp_path)
+    yield made
+    await made.aclose()
+    daemon = Daemon(None)
+    tags = daemon.call_now(lambda api: [tag for item in api.images("gym-test-build") for tag in item["RepoTags"] or ()])
+    for tag in tags:
+        daemon.call_now(lambda api, tag=tag: api.remove_image(tag, noprune=False))
+    daemon.close()
+
+
+def order(path: Path, dockerfile: str, seconds: float = 120) -> ImageBuild:
+    """A folder with a Dockerfile."""
+    path.mkdir()
+    path.joinpath("Dockerfile").write_text(dockerfile)
+    path.joinpath("word").write_text("marzipan\n")
+    return ImageBuild(f"gym-test-build:{uuid4().hex}", path, seconds, {"gym.task": "t/task"})
+
+
+async def test_a_folder_becomes_an_image_once(provider: DockerProvider, tmp_path: Path) -> None:
+    steps: list[ImageProgress] = []
+    wanted = order(
+        tmp_path / "a", 'FROM gym-base\nCOPY word /srv/app/word\nWORKDIR /srv/app\nUSER agent\nENTRYPOINT ["x"]\n'
+    )
+    first, second = await asyncio.gather(provider.build(wanted, steps.append), provider.build(wanted))
+    assert first == second
+    assert (first.user, first.workdir, first.entrypoint) == ("agent", "/srv/app", ("x",))
+    assert [(step.state, step.message) for step in steps] == [("building", "t/task"), ("ready", "t/task")]
+    assert await provider.image(wanted.tag) == first
+    sandbox = await provider.create(SandboxSpec(image=wanted.tag, workdir=first.workdir))
+    assert sandbox.image_digest == first.digest
+    assert await sandbox.read_file("word", 100) == b"marzipan\n"
+    await sandbox.stop()
+
+
+async def test_a_build_that_fails_says_why_and_is_not_tried_again(provider: DockerProvider, tmp_path: Path) -> None:
+    steps: list[ImageProgress] = []
+    wanted = order(tmp_path / "a", "FROM gym-base\nRUN echo the; echo reason >&2; exit 7\n")
+    for _ in range(2):
+        with pytest.raises(
+            UserError, match=r"t/task could not be built: .* code: 7; .* \| (the \| reason|reason \| the)"
+        ):
+            await provider.build(wanted, steps.append)
+    assert [step.state for step in steps] == ["building", "failed"]
+
+
+async def test_a_build_ends_when_its_time_is_up(provider: DockerProvider, tmp_path: Path) -> None:
+    wanted = order(tmp_path / "a", "FROM gym-base\nRUN echo begun; exec sleep 300\n", 3)
+    began = time.monotonic()
+    with pytest.raises(UserError, match="not done within 3 s; it said at the end: .* begun"):
+        await provider.build(wanted)
+    assert time.monotonic() - began < 60
