@@ -12,12 +12,15 @@ import hashlib
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gym.failures import POLICIES, EpisodeFailure
+from gym.capture.budget import PolicyCalls
+from gym.failures import POLICIES, RUN_BUDGET_EXHAUSTED, EpisodeFailure
 from gym.report.metrics import Scores
+from gym.rollouts import policy_calls
 from gym.rollouts.identity import Plan as Owed
 from gym.rollouts.journal import Journal, LoadedFailures
 from gym.servers.base import ServerError
@@ -32,6 +35,7 @@ from gym.servers.contract import (
     Task,
     VerifyResponse,
 )
+from gym.servers.tries import Tries
 from gym.tasks.collate import TaskFile
 
 FAILURES_IN_A_ROW = 3
@@ -92,6 +96,8 @@ class Collector:
     Attributes:
         routes: Environment server of each taskset.
         limits: Episodes that an environment server admits at once, where it has a limit.
+        patience: Seconds after which an environment server must have answered, where it has such a bound.
+        policies: Model server that the agent of each taskset asks, where that is known.
         stop_reason: Why dispatching stopped early; None where it did not.
     """
 
@@ -106,9 +112,12 @@ class Collector:
     redact: Redact
     routes: Mapping[str, str]
     limits: Mapping[str, int]
+    patience: Mapping[str, float] = field(default_factory=dict)
+    policies: Mapping[str, ServerRef] = field(default_factory=dict)
     max_attempts: int = 3
     fail_fast: bool = False
     stop_reason: str | None = None
+    _name: str = field(default_factory=lambda: uuid.uuid4().hex)
     _in_a_row: list[str] = field(default_factory=list)
     _workers: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -166,31 +175,42 @@ class Collector:
     async def _attempt(self, job: Job) -> None:
         before = self.earlier.rows.get((job.taskset, job.task_id, job.attempt))
         first = before.try_ + 1 if before else 0
+        lost: list[int] = []
         for number in range(first, first + self.max_attempts):
             if self.stop_reason is not None:
                 return
             self.progress.started()
             started = time.time()
-            answer = await self._run(job, number)
+            answer = await self._run(job, number, lost)
             seconds = round(time.time() - started, 6)
             timings = {**answer.timings, "total": seconds}
+            calls = await policy_calls.counted(self.client, self.policies.get(job.taskset), answer.episode_id.key)
             if answer.result is not None:
-                self._keep(job, number, answer.result, timings, started)
+                self._keep(job, number, answer.result, timings, started, calls)
                 return
             assert answer.failure is not None
             last = answer.failure.terminal or number == first + self.max_attempts - 1
-            self._keep_failure(job, number, answer.failure, timings, started, last=last)
+            self._keep_failure(job, number, answer.failure, timings, started, calls, last=last)
             if last:
                 return
+            if answer.failure.failure_kind == "server_unreachable" and answer.failure.stage is None:
+                lost.append(number)
             await asyncio.sleep(_backoff(number - first))
 
-    async def _run(self, job: Job, number: int) -> RunResponse:
+    async def _run(self, job: Job, number: int, lost: Sequence[int]) -> RunResponse:
         episode = EpisodeId(rollout_id=job.rollout_id, attempt=number)
         task = Task.model_validate({key: job.row[key] for key in ("task_id", "task_input")})
         server = ServerRef(type="environment_servers", name=self.routes[job.taskset])
+        headers = {EXTRAS_HEADER: "1", **Tries(self._name, lost).to_headers()}
+        patience = self.patience.get(server.name)
         try:
             request = RunRequest(episode_id=episode, task=task)
-            answer = (await self.client.post(server, "/run", request, RunResponse, headers={EXTRAS_HEADER: "1"})).body
+            asking = self.client.post(server, "/run", request, RunResponse, headers=headers, timeout_seconds=patience)
+            answer = (await asking).body
+        except TimeoutError:
+            assert patience is not None
+            message = f"no answer from {server.name} within {patience:g} s, in which it should end every episode"
+            return _failed(episode, task, "server_unreachable", message, False)
         except EpisodeFailure as failure:
             return _failed(episode, task, failure.kind, failure.message, failure.terminal)
         except ServerError as error:
@@ -201,18 +221,36 @@ class Collector:
             return _failed(episode, task, "malformed_answer", f"{server.name} gave a result without a reward", True)
         return answer
 
-    def _keep(self, job: Job, number: int, result: VerifyResponse, timings: dict[str, float], started: float) -> None:
+    def _keep(
+        self,
+        job: Job,
+        number: int,
+        result: VerifyResponse,
+        timings: dict[str, float],
+        started: float,
+        calls: PolicyCalls | None,
+    ) -> None:
         assert result.reward is not None
         row = {**self._identity(job, number), "reward": result.reward, **_outcome(result)}
+        row |= policy_calls.fields(row["usage"], calls)
         row |= {"timings": timings, "started_at": round(started, 3)}
         self.rollouts.append(self.redact.json(row))
         self.scores.add(job.taskset, job.task_id, job.attempt, result.reward)
         self.scores.usage.add(row["usage"])
+        self.scores.cost.add(row["usage"])
         self._in_a_row.clear()
         self.progress.finished(job, result.reward, self.scores.mean_reward)
 
     def _keep_failure(
-        self, job: Job, number: int, failure: Failure, timings: dict[str, float], started: float, *, last: bool
+        self,
+        job: Job,
+        number: int,
+        failure: Failure,
+        timings: dict[str, float],
+        started: float,
+        calls: PolicyCalls | None,
+        *,
+        last: bool,
     ) -> None:
         kind = failure.failure_kind or "internal"
         row = {
@@ -226,6 +264,9 @@ class Collector:
         }
         if failure.partial_response is not None:
             row["partial_response"] = failure.partial_response.model_dump(mode="json", exclude_unset=True)
+        if calls is not None:
+            row |= policy_calls.fields({}, calls)
+            self.scores.cost.add(row["usage"])
         self.failures.append(self.redact.json(row))
         self.progress.failed(job, failure, will_retry=not last)
         if last:
@@ -233,7 +274,9 @@ class Collector:
             self._stop_if_hopeless(kind, failure)
 
     def _stop_if_hopeless(self, kind: str, failure: Failure) -> None:
-        if self.fail_fast:
+        if kind == RUN_BUDGET_EXHAUSTED:
+            self.stop(failure.failure_reason, cancel=False)
+        elif self.fail_fast:
             self.stop(f"fail_fast: {kind}: {failure.failure_reason}", cancel=True)
         if kind not in POLICIES or not POLICIES[kind].stops_run:
             self._in_a_row.clear()

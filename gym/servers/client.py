@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 from gym.failures import EpisodeFailure
 from gym.servers import deadline
 from gym.servers.base import Call, Server, ServerError, describe, one_line, unexpected
-from gym.servers.contract import ServerRef
+from gym.servers.contract import ROLLOUT_HEADER, ServerRef
 from gym.servers.rollout_path import split
 
 if TYPE_CHECKING:
@@ -63,6 +63,11 @@ class Directory:
         if name in self.local and self.base_url:
             return f"{self.base_url}/{name}"
         raise ServerError(503, f"no address known for the instance `{name}`")
+
+    def serves(self, url: str) -> bool:
+        """Whether a URL is one of a Gym server."""
+        bases = [*self.remote.values(), self.base_url]
+        return any(url == base or url.startswith(f"{base}/") for base in bases if base)
 
     def split(self, url: str) -> tuple[Server[Any] | None, str]:
         """The local server that a URL points into, and the rest of the path."""
@@ -188,7 +193,7 @@ def _refusal(response: httpx.Response) -> Exception:
     except ValueError:
         content = {}
     content = content if isinstance(content, dict) else {}
-    detail = str(content.get("detail") or response.text[:500] or response.reason_phrase)
+    detail = str(content.get("detail") or _foreign(response))
     failure = content.get("failure")
     if isinstance(failure, dict) and "kind" in failure:
         try:
@@ -196,6 +201,12 @@ def _refusal(response: httpx.Response) -> Exception:
         except ValueError:
             return EpisodeFailure("internal", f"{failure['kind']}: {detail}")
     return ServerError(response.status_code, detail)
+
+
+def _foreign(response: httpx.Response) -> str:
+    """What an answer without our form says; of a failure also who said it, which nothing else would tell."""
+    text = response.text[:500] or response.reason_phrase
+    return text if response.status_code < 500 else f"{response.url} answered {response.status_code}: {text}"
 
 
 async def call_local(
@@ -206,10 +217,12 @@ async def call_local(
     headers: Mapping[str, str],
 ) -> tuple[Any, dict[str, str]]:
     """Calls a handler of this process as HTTP would: same refusals, same cookies, faults as a 500."""
-    route = server.routes.get(split(path)[1])
+    rollout, own_path = split(path)
+    route = server.routes.get(own_path)
     if route is None:
         raise ServerError(404, f"{server.name} has no route {path}")
-    call = Call(headers=headers, cookies=cookies)
+    named = {} if rollout is None else {ROLLOUT_HEADER: rollout}
+    call = Call(headers={**named, **headers}, cookies=cookies)
     try:
         return await route(body, call), call.set_cookies
     except (ServerError, EpisodeFailure):

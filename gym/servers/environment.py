@@ -7,16 +7,14 @@ happens, the cleanups run last-in first-out, each within its own bound, outside 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import re
+import math
 import time
-import uuid
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 
 from pydantic import Field
 
@@ -27,19 +25,23 @@ from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
 from gym.servers.contract import (
     EXTRAS_HEADER,
-    LOST_HEADER,
-    RUN_HEADER,
     AggregateMetricsRequest,
     AggregateMetricsResponse,
-    EpisodeId,
     Failure,
     RunRequest,
     RunResponse,
     ServerRef,
+    Task,
     VerifyResponse,
 )
+from gym.servers.tries import Tries
+
+if TYPE_CHECKING:
+    from gym.sandbox.interface import OnImageProgress, SandboxProvider
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
+MOST_CLEANUPS = 5
+"""So many cleanup bounds, one after another, are more than the end of any episode takes."""
 log = logging.getLogger(__name__)
 
 
@@ -61,6 +63,12 @@ class EnvironmentServerConfig(ServerConfig):
     cleanup_timeout_seconds: float = Field(
         180, gt=0, description="Bound of each cleanup, outside the episode's deadline.", json_schema_extra=OPERATIONAL
     )
+
+    def longest_seconds(self) -> float:
+        """How long `POST /run` may take at most before it must have answered; infinite where something has no bound."""
+        queue = (self.queue_timeout_seconds or math.inf) if self.max_concurrent_episodes else 0.0
+        episode = self.default_episode_timeout_seconds or math.inf
+        return queue + episode + MOST_CLEANUPS * self.cleanup_timeout_seconds
 
 
 EnvironmentConfigT = TypeVar("EnvironmentConfigT", bound=EnvironmentServerConfig)
@@ -85,8 +93,7 @@ class Episode:
     """A running episode: where it is, how long each stage took, and what must be freed.
 
     Attributes:
-        run: The run that asks for it, where that gives its name.
-        lost: Earlier tries of the rollout whose end nobody has seen.
+        tries: What its caller says of itself, and of earlier tries.
         timings: Seconds per stage.
         partial_response: What the agent had done when something failed.
         cleanup_failures: What could not be freed at the end, one line each.
@@ -94,8 +101,7 @@ class Episode:
 
     request: RunRequest
     cleanup_timeout_seconds: float
-    run: str | None = None
-    lost: list[EpisodeId] = field(default_factory=list)
+    tries: Tries
     stage: Stage = "admission"
     timings: dict[str, float] = field(default_factory=dict)
     partial_response: ResponsesResponse | None = None
@@ -156,24 +162,17 @@ class Episode:
                 if number == entry.tries - 1:
                     self.cleanup_failures.append(failure.message)
 
-    def session_name(self, episode: EpisodeId | None = None) -> str:
-        """What makes the ids of an episode's sessions its own: of this one, or of a try that was lost.
-
-        Who asks under the name of a run is told the same again, also by another process of this server.
-        """
-        if self.run is None:
-            return uuid.uuid4().hex
-        return hashlib.sha256(f"{self.run} {(episode or self.request.episode_id).key}".encode()).hexdigest()[:32]
-
 
 class EnvironmentServer(Server[EnvironmentConfigT]):
     """Runs episodes: `POST /run` answers with a result or a failure, both as HTTP 200.
 
     Attributes:
         accepts_flat_rows: True for a server whose tasks may come as rows without a taskset.
+        prepares: It has something to prepare for its tasks before a run.
     """
 
     accepts_flat_rows: ClassVar[bool] = False
+    prepares: ClassVar[bool] = False
     config_type: ClassVar[type[ServerConfig]] = EnvironmentServerConfig
 
     def __init__(self, config: EnvironmentConfigT, context: ServerContext) -> None:
@@ -181,13 +180,25 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         self._admission = asyncio.Semaphore(limit) if limit else None
         super().__init__(config, context)
 
+    @classmethod
+    async def prepare(
+        cls,
+        config: EnvironmentConfigT,  # noqa: ARG003
+        tasks: Iterable[Task],  # noqa: ARG003
+        providers: Mapping[str, SandboxProvider],  # noqa: ARG003
+        on_progress: OnImageProgress,  # noqa: ARG003
+    ) -> dict[str, str]:
+        """Has images ready that its tasks need, before the servers of a run start; returns their digests.
+
+        Raises:
+            UserError: All images that cannot be had.
+        """
+        return {}
+
     @route("/run")
     async def run(self, body: RunRequest, call: Call) -> RunResponse:
         """Runs one episode."""
-        run = call.headers.get(RUN_HEADER)
-        episode = Episode(
-            body, self.config.cleanup_timeout_seconds, run, _lost_tries(body, call.headers) if run else []
-        )
+        episode = Episode(body, self.config.cleanup_timeout_seconds, Tries.from_headers(call.headers))
         # Both are set, so that both are sent: one of them is always null.
         answer = RunResponse(episode_id=body.episode_id, task_id=body.task.task_id, result=None, failure=None)
         try:
@@ -267,12 +278,6 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         Raises:
             EpisodeFailure: The episode failed.
         """
-
-
-def _lost_tries(request: RunRequest, headers: Mapping[str, str]) -> list[EpisodeId]:
-    numbers = {int(number) for number in re.findall(r"\d{1,9}", headers.get(LOST_HEADER, ""))}
-    mine = request.episode_id
-    return [mine.model_copy(update={"attempt": number}) for number in sorted(numbers) if number < mine.attempt]
 
 
 def graded(verdict: VerifyResponse, server: str) -> VerifyResponse:

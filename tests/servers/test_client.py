@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -172,8 +173,8 @@ async def test_peers_that_misbehave(answers: bytes, kind: str) -> None:
 @pytest.mark.parametrize(
     ("answers", "status", "detail"),
     [
-        (http("503 Service Unavailable", b""), 503, "Service Unavailable"),
-        (http("500 Internal Server Error", b"oops"), 500, "oops"),
+        (http("503 Service Unavailable", b""), 503, "http://.../echo answered 503: Service Unavailable"),
+        (http("500 Internal Server Error", b"oops"), 500, "http://.../echo answered 500: oops"),
         (http("409 Conflict", b'["list"]'), 409, '["list"]'),
         (http("302 Found", b""), 302, "Found"),
     ],
@@ -182,7 +183,8 @@ async def test_refusals_without_our_form(answers: bytes, status: int, detail: st
     async with peer_that(answers) as client:
         with pytest.raises(ServerError) as caught:
             await client.post(ECHO, "/echo", Said(text="x"), Said)
-        assert (caught.value.status, caught.value.detail) == (status, detail)
+        said = re.sub(r"//[^/]+/", "//.../", caught.value.detail)
+        assert (caught.value.status, said) == (status, detail)
 
 
 async def test_nobody_listens() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -221,3 +222,17 @@ async def test_both_outcomes_are_on_the_wire() -> None:
     sent = (await run(playing(protocol))).model_dump(mode="json", exclude_unset=True)
     assert sent["failure"] is None
     assert sent["result"] == {"reward": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ({}, 21600 + 5 * 180),
+        ({"max_concurrent_episodes": 2, "queue_timeout_seconds": 10}, 10 + 21600 + 5 * 180),
+        ({"queue_timeout_seconds": 10, "cleanup_timeout_seconds": 1}, 21600 + 5),  # nobody queues
+        ({"max_concurrent_episodes": 2}, math.inf),
+        ({"default_episode_timeout_seconds": None}, math.inf),
+    ],
+)
+def test_how_long_an_answer_may_take(settings: dict[str, Any], seconds: float) -> None:
+    assert EnvironmentServerConfig.model_validate(settings).longest_seconds() == seconds

@@ -39,7 +39,6 @@ from gym.servers.keys import Identity
 from gym.servers.resources import NoArguments, ToolList
 from gym.servers.rollout_path import with_rollout
 
-
 ASKED = 3
 """How often an agent is asked for what it has stored, when the connection breaks."""
 
@@ -90,7 +89,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         task = episode.request.task
         rollout = episode.request.episode_id.key
         headers = {ROLLOUT_HEADER: rollout, EXTRAS_HEADER: "1"}
-        for lost in episode.lost:
+        for lost in episode.tries.lost_before(episode.request.episode_id):
             await self._close_lost(episode, lost)
         async with episode.step("seed", "seed_resources"):
             resources = await self._seed_resources(episode, headers)
@@ -98,7 +97,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             agent = await self._seed_agent(episode, resources, headers)
         async with episode.step("agent"):
             request = await self._with_tools(task.task_input.responses_create_params)
-            activation = await _persistently(
+            activation = await persistently(
                 lambda: self.context.client.post(
                     self.config.agent_server,
                     with_rollout("/v1/responses", rollout),
@@ -131,7 +130,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
 
         What comes of that try from now on is refused.
         """
-        name = episode.session_name(lost)
+        name = episode.tries.session_name(lost)
         headers = {ROLLOUT_HEADER: lost.key}
 
         async def close_agent() -> None:
@@ -152,7 +151,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
     ) -> AgentCloseResponse:
         server = self.config.agent_server
         path = "/v1/agent_sessions/close"
-        answer = await _persistently(
+        answer = await persistently(
             lambda: self.context.client.post(
                 server, path, closing, AgentCloseResponse, cookies=cookies, headers=headers
             )
@@ -170,7 +169,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
 
     async def _seed_resources(self, episode: Episode, headers: dict[str, str]) -> Answer[SeedSessionResponse]:
         server = self.config.resources_server
-        session_id = f"resources-session-{episode.session_name()}"
+        session_id = f"resources-session-{episode.tries.session_name(episode.request.episode_id)}"
         closing = CloseSessionRequest(resources_session_id=session_id, episode_id=episode.request.episode_id)
         cookies: dict[str, str] = {}
 
@@ -200,7 +199,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         self, episode: Episode, resources: Answer[SeedSessionResponse], headers: dict[str, str]
     ) -> AgentTurn:
         server = self.config.agent_server
-        session_id = f"agent-session-{episode.session_name()}"
+        session_id = f"agent-session-{episode.tries.session_name(episode.request.episode_id)}"
         closing = AgentCloseRequest(agent_session_id=session_id, episode_id=episode.request.episode_id)
 
         async def close() -> None:
@@ -280,7 +279,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         return verdict.model_copy(update={"response": response})
 
 
-async def _persistently(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
+async def persistently(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
     """The answer to a request that may be made again: an agent's work is not lost with a connection.
 
     Raises:
