@@ -8,11 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gym.failures import EpisodeFailure
+from gym.failures import BUDGET_EXHAUSTED, RUN_BUDGET_EXHAUSTED, EpisodeFailure
 from gym.servers.base import ServerError, one_line
 
-NO_STATUS = {"script_exhausted": 400, "context_length_exceeded": 400}
-"""Statuses of failures that no provider gave one. Any other is a 502: something behind this server failed."""
+NO_STATUS = dict.fromkeys(
+    ("script_exhausted", "context_length_exceeded", BUDGET_EXHAUSTED, RUN_BUDGET_EXHAUSTED, "replay_mismatch"), 400
+)
+"""Statuses of failures that no provider gave one: after a 400 no harness asks again. Any other is a 502: something
+behind this server failed."""
+
+
+TRIED = {"x-should-retry": "false"}
+"""Tells the official clients that the request was tried as often as it may be: without it each would try again."""
 
 
 class ProviderFailure(EpisodeFailure):
@@ -152,7 +159,7 @@ def api_error(error: Exception) -> ApiError:
     status = NO_STATUS.get(error.kind, 502)
     if not isinstance(error, ProviderFailure):
         return ApiError(status, error.message, error.kind, extra=extra)
-    headers = {"retry-after": error.retry_after} if error.retry_after else {}
+    headers = {**TRIED, **({"retry-after": error.retry_after} if error.retry_after else {})}
     text = error.text or error.message
     return ApiError(error.status or status, text, error.kind, error.details, headers, extra)
 

@@ -37,7 +37,9 @@ class HarnessAgentConfig(SandboxedAgentConfig):
     )
     user: str | None = Field(None, description="User of the sandbox that it runs as; null: the sandbox's own.")
     model_retries: int = Field(
-        1, ge=0, description="How often the harness tries a failed model call again; model servers do so themselves."
+        0,
+        ge=0,
+        description="How often the harness tries a failed model call again, beside the model server's own attempts.",
     )
     mcp_servers: dict[str, McpServerConfig] = Field(
         default_factory=dict, description="MCP servers beside the tools of the task, by name."

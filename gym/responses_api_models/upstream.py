@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import io
 import json
 import logging
 import random
@@ -17,25 +18,30 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
-    aclosing,
     asynccontextmanager,
     contextmanager,
     nullcontext,
 )
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from gym.apis.errors import ProviderFailure, provider_failure, status_within
+from gym.capture.exchange import note_attempts
 from gym.servers import deadline
-from gym.servers.client import new_http_client
+from gym.servers.client import KEEPALIVE_SECONDS
 
 if TYPE_CHECKING:
-    import httpx
+    import aiohttp
 
 CONNECT_SECONDS = 30
 LONGEST_WAIT_SECONDS = 60
 """A provider that asks for more patience than this fails the call instead."""
 LONGEST_TEXT = 500
+LARGE_BYTES = 2**20
+"""A longer body is written piece by piece, so that the other calls go on meanwhile."""
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SHORTEST_SECRET = 8
 """Shorter header values are words such as `EMPTY` or `true`, not secrets."""
 
@@ -102,12 +108,12 @@ class Upstream:
         self._slots: AbstractAsyncContextManager[Any] = (
             asyncio.Semaphore(max_concurrent_requests) if max_concurrent_requests else nullcontext()
         )
-        self._http: httpx.AsyncClient | None = None
+        self._http: aiohttp.ClientSession | None = None
 
     async def aclose(self) -> None:
         """Closes the connections."""
         if self._http is not None:
-            await self._http.aclose()
+            await self._http.close()
             self._http = None
 
     async def post(
@@ -129,10 +135,9 @@ class Upstream:
 
         async def attempt() -> Answer:
             async with self._slots, self._bounded():
-                response = await self._send(payload, path, headers or {})
-                async with aclosing(response):
-                    await response.aread()
-            return self._checked(response)
+                async with await self._send(payload, path, headers or {}) as response:
+                    content = await response.read()
+            return self._checked(response, content)
 
         return await self._patiently(attempt)
 
@@ -148,27 +153,28 @@ class Upstream:
         sent = {"accept-encoding": "identity", **(headers or {})}
         async with AsyncExitStack() as held:
 
-            async def attempt() -> httpx.Response:
+            async def attempt() -> aiohttp.ClientResponse:
                 async with AsyncExitStack() as own:
                     await own.enter_async_context(self._slots)
                     async with self._bounded():
                         response = await self._send(payload, "", sent, longest_silence=self._limit())
-                        own.push_async_callback(response.aclose)
-                        if not response.is_success or "event-stream" not in response.headers.get("content-type", ""):
-                            await response.aread()
-                            self._checked(response)
-                            raise self._malformed(response, "was asked for a stream and answered with JSON")
+                        own.callback(response.close)
+                        if not _ok(response) or "event-stream" not in response.headers.get("content-type", ""):
+                            content = await response.read()
+                            self._checked(response, content)
+                            raise self._malformed(content, "was asked for a stream and answered with JSON")
                     held.push_async_callback(own.pop_all().aclose)
                 return response
 
             response = await self._patiently(attempt)
             with self._named(self._limit()):
-                async for piece in response.aiter_bytes():
+                async for piece in response.content.iter_any():
                     yield piece
 
     async def _patiently(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
         number = 1
         while True:
+            note_attempts(number)
             try:
                 return await attempt()
             except ProviderFailure as failure:
@@ -207,54 +213,75 @@ class Upstream:
     def _named(self, limit: float) -> Iterator[None]:
         """Gives what goes wrong in a wait for the provider its name."""
         import aiohttp
-        import httpx
 
         url = self.endpoint.url
         try:
             yield
-        except (TimeoutError, httpx.ReadTimeout) as error:
-            text = f"no answer from {url} within {limit:g} s"
+        except TimeoutError as error:
+            seconds = CONNECT_SECONDS if isinstance(error, aiohttp.ConnectionTimeoutError) else limit
+            text = f"no answer from {url} within {seconds:g} s"
             raise ProviderFailure("provider_unreachable", text, status=504) from error
-        except (httpx.RequestError, aiohttp.ClientError) as error:
-            # The transport calls most of them a timeout, so only their text tells what happened.
+        except (aiohttp.ClientError, OSError) as error:
             text = self.endpoint.scrub(f"no answer from {url}: {str(error) or type(error).__name__}")
             raise ProviderFailure("provider_unreachable", text) from error
 
     async def _send(
         self, payload: bytes, path: str, more: Mapping[str, str], longest_silence: float | None = None
-    ) -> httpx.Response:
-        import httpx
+    ) -> aiohttp.ClientResponse:
+        import aiohttp
 
         if self._http is None:
-            self._http = new_http_client()
+            self._http = _new_session(self.endpoint.url)
         headers = {"content-type": "application/json", **self.endpoint.headers, **self.endpoint.secret_headers, **more}
-        timeout = httpx.Timeout(None, connect=CONNECT_SECONDS, read=longest_silence)
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=longest_silence)
+        data = payload if len(payload) < LARGE_BYTES else io.BytesIO(payload)
         url = self.endpoint.url + path
-        request = self._http.build_request("POST", url, content=payload, headers=headers, timeout=timeout)
-        return await self._http.send(request, stream=True)
+        return await self._http.post(url, data=data, headers=headers, timeout=timeout, allow_redirects=False)
 
-    def _checked(self, response: httpx.Response) -> Answer:
+    def _checked(self, response: aiohttp.ClientResponse, content: bytes) -> Answer:
         """A response that was read as an answer, or the failure that it is."""
         try:
-            answer = response.json()
+            answer = json.loads(content)
         except ValueError:
             answer = None
-        status = response.status_code if not response.is_success else status_within(answer)
+        status = status_within(answer) if _ok(response) else response.status
         if status is not None:
-            raise self._refusal(status, response, answer)
+            raise self._refusal(status, response, answer, content)
         if not isinstance(answer, dict):
-            raise self._malformed(response, "answered no JSON object")
-        return Answer(response.content, answer)
+            raise self._malformed(content, "answered no JSON object")
+        return Answer(content, answer)
 
-    def _malformed(self, response: httpx.Response, what: str) -> ProviderFailure:
-        text = self.endpoint.scrub(response.text) or "an empty body"
+    def _malformed(self, content: bytes, what: str) -> ProviderFailure:
+        text = self.endpoint.scrub(_text(content)) or "an empty body"
         return ProviderFailure("malformed_answer", f"{self.endpoint.url} {what}: {text}")
 
-    def _refusal(self, status: int, response: httpx.Response, answer: Any) -> ProviderFailure:
-        failure = provider_failure(status, answer, response.text or response.reason_phrase)
+    def _refusal(self, status: int, response: aiohttp.ClientResponse, answer: Any, content: bytes) -> ProviderFailure:
+        failure = provider_failure(status, answer, _text(content) or response.reason or "")
         failure = failure.scrubbed(self.endpoint.scrub)
         failure.retry_after = response.headers.get("retry-after")
         return failure.told(f"{self.endpoint.url} answered {status}: {failure.text}")
+
+
+def _ok(response: aiohttp.ClientResponse) -> bool:
+    return 200 <= response.status < 300
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def _new_session(url: str) -> aiohttp.ClientSession:
+    """Connections to one provider: no limit on them, no cookies kept, and no proxy where it is on this machine."""
+    import aiohttp
+
+    # An idle connection is dropped before the 5 s after which uvicorn's default drops it: the two can't race.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        trust_env=urlsplit(url).hostname not in LOOPBACK,
+    )
 
 
 def retry_after_seconds(header: str | None) -> float | None:

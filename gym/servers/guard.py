@@ -1,18 +1,21 @@
 """Who may ask a server what over HTTP.
 
 The run's token opens everything. A session key opens what its session may use: the model servers and tools that it
-names, and nothing else. `GET /livez` is open.
+names, and nothing else; what it asks for is bounded by the key's own end, which is that of the episode. `GET /livez`
+is open.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gym.servers import deadline
 from gym.servers.base import Server
-from gym.servers.keys import Identity
+from gym.servers.keys import SessionKey
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -44,17 +47,19 @@ class Guard:
             given = _tokens(scope["headers"])
             if not any(hmac.compare_digest(token, self._token) for token in given):
                 verdict = self._by_key(given, path)
-                if not isinstance(verdict, Identity):
+                if not isinstance(verdict, SessionKey):
                     return await verdict(scope, receive, send)
-                scope[IDENTITY] = verdict
+                scope[IDENTITY] = verdict.identity
+                with deadline.within(verdict.expires_at - time.time()):
+                    return await self._app(scope, receive, send)
         return await self._app(scope, receive, send)
 
-    def _by_key(self, given: Sequence[bytes], path: str) -> Identity | Response:
+    def _by_key(self, given: Sequence[bytes], path: str) -> SessionKey | Response:
         for token in given:
             key = self._server.context.keys.read(token.decode("latin-1")) if self._server else None
             if key is not None and self._server is not None:
                 opens = self._server.name in key.instances and self._server.opens_to_keys(path)
-                return key.identity if opens else _refused(403, FOREIGN)
+                return key if opens else _refused(403, FOREIGN)
         return _refused(401, UNKNOWN)
 
 

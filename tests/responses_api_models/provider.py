@@ -65,7 +65,7 @@ class Provider:
 async def serving() -> AsyncIterator[Provider]:
     """A provider on a free port."""
     provider = Provider()
-    app = web.Application()
+    app = web.Application(client_max_size=2**24)
     app.router.add_route("*", "/{path:.*}", provider.answer)
     runner = web.AppRunner(app)
     await runner.setup()

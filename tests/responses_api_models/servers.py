@@ -50,19 +50,34 @@ def no_sandboxes(name: str) -> SandboxProvider:
     raise AssertionError(name)
 
 
+def instance(kind: type[ModelServer[Any]], **settings: Any) -> Instance:
+    return Instance("policy_model", "responses_api_models", kind, kind.config_type.model_validate(settings))
+
+
+def instance_over(upstream: str, url: str, **more: Any) -> Instance:
+    """A model server over a provider that speaks this API, not started."""
+    kind, settings = UPSTREAMS[upstream]
+    filled = {name: value.format(url=url) for name, value in settings.items()}
+    return instance(kind, **{**filled, "retry_backoff_seconds": 0.001, **more})
+
+
 @asynccontextmanager
-async def served(kind: type[ModelServer[Any]], **settings: Any) -> AsyncIterator[Served]:
+async def started(made: Instance) -> AsyncIterator[Served]:
     """A model server behind HTTP."""
-    instance = Instance("policy_model", "responses_api_models", kind, kind.config_type.model_validate(settings))
-    async with launch([instance], sandboxes=no_sandboxes) as launched:
+    async with launch([made], sandboxes=no_sandboxes) as launched:
         key = launched.keys.issue(Identity("rollout", "session"), ["policy_model"])
         yield Served(launched.directory.url("policy_model"), key, launched.token)
 
 
 @asynccontextmanager
+async def served(kind: type[ModelServer[Any]], **settings: Any) -> AsyncIterator[Served]:
+    """A model server of any kind behind HTTP."""
+    async with started(instance(kind, **settings)) as server:
+        yield server
+
+
+@asynccontextmanager
 async def over(upstream: str, url: str, **more: Any) -> AsyncIterator[Served]:
     """A model server over a provider that speaks this API."""
-    kind, settings = UPSTREAMS[upstream]
-    filled = {name: value.format(url=url) for name, value in settings.items()}
-    async with served(kind, **{**filled, "retry_backoff_seconds": 0.001, **more}) as started:
-        yield started
+    async with started(instance_over(upstream, url, **more)) as server:
+        yield server

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gym.apis.responses import ResponsesRequest
-from gym.responses_api_models.embedded_model.aliases import aliased, offered
+from gym.apis.responses import ResponsesRequest, function_call, message
+from gym.responses_api_models.embedded_model.aliases import aliased, offered, played
 from gym.responses_api_models.embedded_model.app import EmbeddedModel
 from tests.responses_api_models.clients import CLIENTS, Client
 from tests.responses_api_models.servers import Served, served
@@ -165,13 +165,37 @@ def test_calls_are_played_with_the_tools_that_are_offered(harness: str) -> None:
     as_tools = offered(ResponsesRequest(input="hi", tools=tools))
     as_item = offered(ResponsesRequest(input=[{"type": "additional_tools", "role": "developer", "tools": tools}]))
     for known in (as_tools, as_item):
-        played = aliased(item, known)
-        assert (played["name"], played.get("namespace"), json.loads(played["arguments"])) == expected
+        made = aliased(item, known)
+        assert (made["name"], made.get("namespace"), json.loads(made["arguments"])) == expected
 
 
 def test_broken_arguments_are_played_as_they_are() -> None:
     item = {"type": "function_call", "call_id": "c", "name": "shell", "arguments": '{"command": '}
-    played = aliased(item, offered(ResponsesRequest(input="hi", tools=[tool("exec_command", "cmd")])))
-    assert (played["name"], played["arguments"]) == ("exec_command", '{"command": ')
+    made = aliased(item, offered(ResponsesRequest(input="hi", tools=[tool("exec_command", "cmd")])))
+    assert (made["name"], made["arguments"]) == ("exec_command", '{"command": ')
     said = {"type": "message", "role": "assistant", "content": []}
     assert aliased(said, []) is said
+
+
+BASH = [tool("bash", "command")]
+BY_COMMANDS = "Finish with `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT`."
+TOOLS = f"{BY_COMMANDS}\n\n    sh /.gym-1/tool NAME 'ARGUMENTS'\n\n### mcp__grant__lookup_value\n"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tools", "item", "commands"),
+    [
+        (BY_COMMANDS, BASH, message("assistant", "Done."), ["echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"]),
+        (BY_COMMANDS, BASH, function_call("shell", {"command": "ls"}), ["ls"]),
+        (TOOLS, BASH, function_call(*LOOKUP), ['sh /.gym-1/tool mcp__grant__lookup_value \'{"key": "a"}\'']),
+        (BY_COMMANDS, BASH, function_call(*LOOKUP), [None]),
+        ("Do it.", BASH, message("assistant", "Done."), []),
+        (BY_COMMANDS, [*BASH, tool("read", "path")], message("assistant", "Done."), []),
+    ],
+)
+def test_a_harness_with_nothing_but_a_shell(
+    prompt: str, tools: list[dict[str, Any]], item: dict[str, Any], commands: list[str | None]
+) -> None:
+    items = played([item], ResponsesRequest(input=[{"role": "user", "content": prompt}], tools=tools))
+    calls = [json.loads(item["arguments"]).get("command") for item in items if item["type"] == "function_call"]
+    assert calls == commands

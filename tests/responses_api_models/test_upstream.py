@@ -13,7 +13,7 @@ import pytest
 
 from gym.apis.errors import kind_of
 from gym.failures import EpisodeFailure
-from gym.responses_api_models.upstream import Endpoint, Patience, Upstream, retry_after_seconds
+from gym.responses_api_models.upstream import LARGE_BYTES, Endpoint, Patience, Upstream, retry_after_seconds
 from tests.responses_api_models.provider import Provider, Reply
 
 KEY = "sk-not-to-be-seen"
@@ -168,6 +168,26 @@ async def test_no_secret_in_messages(provider: Provider) -> None:
 async def test_long_texts_are_cut(provider: Provider) -> None:
     provider.replies = [Reply(400, "x" * 10_000)]
     assert len((await failure_of(provider.base_url)).message) < 600
+
+
+async def test_a_large_body(provider: Provider) -> None:
+    provider.replies = [Reply(body={"x": 1})]
+    text = "x" * (2 * LARGE_BYTES)
+    async with upstream(provider.base_url) as started:
+        assert (await started.post({"text": text})).body == {"x": 1}
+    assert provider.bodies == [{"text": text}]
+
+
+async def test_a_provider_on_this_machine_is_reached_without_a_proxy(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{unused_tcp_port}")
+    provider.replies = [Reply(body={"x": 1})]
+    async with upstream(provider.base_url) as started:
+        assert (await started.post({})).body == {"x": 1}
+    async with upstream("http://provider.example/v1", Patience(max_attempts=1)) as started:
+        with pytest.raises(EpisodeFailure, match=f"Cannot connect to host 127.0.0.1:{unused_tcp_port}"):
+            await started.post({})
 
 
 async def test_requests_in_flight_are_limited(provider: Provider) -> None:

@@ -56,6 +56,7 @@ class _Usage(BaseModel):
     completion_tokens: int | None = None
     prompt_tokens_details: dict[str, Any] | None = None
     completion_tokens_details: dict[str, Any] | None = None
+    cost: float | None = None
 
 
 class _Completion(BaseModel):
@@ -232,6 +233,7 @@ def _usage(usage: _Usage | None) -> Usage | None:
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         input_tokens_details=_told(usage.prompt_tokens_details, "cached_tokens", "cache_write_tokens"),
         output_tokens_details=_told(usage.completion_tokens_details, "reasoning_tokens"),
+        **({} if usage.cost is None else {"cost": usage.cost}),
     )
 
 
