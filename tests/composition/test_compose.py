@@ -249,8 +249,8 @@ CHOICES = {f"conf/sandbox/{name}.yaml": f"sandbox: {{kind: {name}}}\n" for name 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["agent=codx"], ["no agent `codx`; closest: `codex`; available: codex, "]),
-        (["agent=mini-swe"], ["no agent `mini-swe`; closest: `mini_swe`; available: codex, "]),
+        (["agent=codx"], ["no agent `codx`; closest: `codex`; available: claude_code, codex, "]),
+        (["agent=mini-swe"], ["no agent `mini-swe`; closest: `mini_swe`; available: claude_code, codex, "]),
         (["benchmark=gsm8k"], ["no benchmark `gsm8k`; "]),
         (["sandbox=[docker,podman]"], ["one sandbox per run; for a sweep write sandbox=docker,podman with -m"]),
         (["agent=codex", "sandbox=dockr"], ["no sandbox `dockr`; closest: `docker`"]),

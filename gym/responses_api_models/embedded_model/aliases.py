@@ -8,16 +8,21 @@ Harnesses name the same tool differently. A call of a tool that is offered under
   harnesses put the server's name before that of an MCP tool; or whose name it is within a namespace.
 
 What fits nothing is played as it stands in the script.
+
+A harness that has nothing but a shell (mini-SWE-agent) tells in its prompt how other tools are called from there, and
+with which command it ends; such a command is played for a call of another tool, and after words without a call.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gym.apis.responses import Item, ResponsesRequest
+from gym.apis.responses import Item, ResponsesRequest, function_call, texts_of
 
 SHELLS = (
     "shell",
@@ -41,6 +46,12 @@ EXPLANATIONS = ("description", "explanation", "justification")
 """Arguments that some shells demand beside the command: it is repeated there."""
 
 SEPARATORS = ("_", "-", ".", "/")
+
+FINISH = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""What the last command of a run of mini-SWE-agent prints."""
+
+TOOL_COMMAND = re.compile(r"(\S+ \S+/tool) NAME 'ARGUMENTS'")
+"""How our adapter tells it to call a tool of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,35 @@ def _functions(tools: list[dict[str, Any]], namespace: str | None) -> Iterator[O
             yield Offered(
                 str(tool["name"]), namespace, schema.get("properties") or {}, tuple(schema.get("required") or ())
             )
+
+
+def played(items: list[Item], request: ResponsesRequest) -> list[Item]:
+    """A turn as the harness of a request can play it."""
+    tools = offered(request)
+    if len(tools) == 1 and (shell := _shell(tools)) is not None:
+        heard = [item for item in request.items() if item.get("role") == "user"]
+        told = "\n".join(text for item in heard for text in texts_of(item))
+        items = _by_commands(items, shell, told) if FINISH in told else items
+    return [aliased(item, tools) for item in items]
+
+
+def _by_commands(items: list[Item], shell: Offered, told: str) -> list[Item]:
+    items = [_as_command(item, shell, told) for item in items]
+    if any(item.get("type") == "function_call" for item in items):
+        return items
+    return [*items, function_call(shell.name, {"command": f"echo {FINISH}"}, "call_finish")]
+
+
+def _as_command(item: Item, shell: Offered, told: str) -> Item:
+    """A call of a tool that the prompt tells of, as the command that calls it."""
+    command = TOOL_COMMAND.search(told)
+    if item.get("type") != "function_call" or item["name"] in SHELLS or command is None:
+        return item
+    listed = re.search(rf"\bmcp__\w+__{re.escape(item['name'])}\b", told)
+    if listed is None:
+        return item
+    line = f"{command[1]} {listed[0]} {shlex.quote(item['arguments'])}"
+    return {**item, "name": shell.name, "arguments": json.dumps({"command": line})}
 
 
 def aliased(item: Item, tools: list[Offered]) -> Item:

@@ -14,7 +14,7 @@ from gym.apis.estimate import characters, tokens_of
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse, Usage, new_id, texts_of
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
-from gym.responses_api_models.embedded_model.aliases import aliased, offered
+from gym.responses_api_models.embedded_model.aliases import played
 from gym.responses_api_models.embedded_model.script import Part, Script, Turn, is_of_model, load
 from gym.servers.base import Call
 from gym.servers.model import ModelServer, ModelServerConfig
@@ -70,15 +70,14 @@ class EmbeddedModel(ModelServer[EmbeddedModelConfig]):
         """
         items = request.items()
         part = self._part(items)
-        played = count_turns(items)
-        if played >= len(part.turns):
+        number = count_turns(items)
+        if number >= len(part.turns):
             where = f"{self.script.path}:{part.line}"
-            message = f"the script {where} has no turn {played + 1} for task {part.task}: it has {len(part.turns)}"
+            message = f"the script {where} has no turn {number + 1} for task {part.task}: it has {len(part.turns)}"
             raise EpisodeFailure("script_exhausted", message)
-        turn = part.turns[played]
+        turn = part.turns[number]
         usage = turn.usage or estimated_usage(request.instructions, items, turn)
-        tools = offered(request)
-        output = [aliased(item, tools) for item in json.loads(turn.items)]
+        output = played(json.loads(turn.items), request)
         return ResponsesResponse(id=new_id("resp"), model=self.model, status="completed", output=output, usage=usage)
 
     def _part(self, items: list[Item]) -> Part:
