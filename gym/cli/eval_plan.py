@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gym.cli import task_folders
 from gym.cli.console import print_json, print_table
 from gym.cli.verbs import Arguments
 from gym.composition.compose import compose, experiment_of
 from gym.composition.roots import find, shown
 from gym.errors import EXIT_OK
-from gym.planning import budget
+from gym.planning import budget, capabilities
 from gym.planning.plan import Plan, PlannedDataset, plan
 from gym.planning.resolve import Instance, resolve
 from gym.servers.contract import ServerRef
@@ -20,6 +21,7 @@ from gym.servers.model import ModelServer
 
 def run(arguments: Arguments) -> int:
     """Prints the plan."""
+    arguments = task_folders.opened(arguments)
     described = describe(plan(resolve(compose(arguments.overrides(), arguments.files))))
     if arguments.json:
         print_json(described)
@@ -56,6 +58,7 @@ def _instance(made: Plan, item: Instance) -> dict[str, Any]:
     described["template"] = template
     if issubclass(item.server_class, ModelServer):
         described["is_script"] = item.server_class.scripted
+        described["capabilities"] = capabilities.declared(item).declared()
     return described
 
 
@@ -115,7 +118,9 @@ def _print(described: Mapping[str, Any]) -> None:
     for bounds in described["budgets"]:
         print(f"budget of {bounds['environment']}: {_timeline(bounds)}")
     scripts = [item["name"] for item in described["instances"] if item.get("is_script")]
-    for note in (*described["notes"], *(f"{name} plays a script; it is no language model" for name in scripts)):
+    of_models = [f"{name} plays a script; it is no language model" for name in scripts]
+    of_models += [_declared(item) for item in described["instances"] if item.get("capabilities")]
+    for note in (*described["notes"], *of_models):
         print(f"note: {note}")
     many = f"{described['tasks']} {'task' if described['tasks'] == 1 else 'tasks'}"
     source = f"of {shown(find(described['input']))}" if described["input"] else f"of the split {described['split']}"
@@ -123,10 +128,15 @@ def _print(described: Mapping[str, Any]) -> None:
     print(f"would run {many} {source}, {described['concurrency']} episodes at once{model}")
 
 
+def _declared(item: Mapping[str, Any]) -> str:
+    can = [name if can else f"no {name}" for name, can in item["capabilities"].items()]
+    return f"{item['name']} is declared to have {', '.join(can)}"
+
+
 def _tables(described: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     for name in ("instances", "routes", "datasets"):
         items = described[name]
-        columns = [key for key in (items[0] if items else {}) if key != "is_script"]
+        columns = [key for key in (items[0] if items else {}) if key not in ("is_script", "capabilities")]
         if items:
             rows = [["-" if item[key] is None else str(item[key]) for key in columns] for item in items]
             yield name, [column.replace("_", " ") for column in columns], rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from gym.cli import task_folders
 from gym.cli.console import print_json
 from gym.cli.verbs import Arguments
 from gym.composition.compose import compose
@@ -21,6 +22,7 @@ def run(arguments: Arguments) -> int:
     from gym.rollouts.execute import execute
     from gym.rollouts.report import run_and_report
 
+    arguments = task_folders.opened(arguments)
     made = plan(resolve(compose(arguments.overrides(), arguments.files)))
     client = _running(made) if arguments.values["no_serve"] else None
     if not arguments.json:

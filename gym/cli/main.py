@@ -87,7 +87,7 @@ VERBS = (
         "check a configuration, and show what a run of it would do",
         ("gym eval plan +experiment=onboarding", "gym eval plan benchmark=onboarding agent=simple"),
         flags.RUN,
-        f"Nothing is started and nothing is written. {_NO_CONFIG}",
+        f"Nothing is started and, unless a task folder is given, nothing is written. {_NO_CONFIG}",
     ),
     Verb(
         "eval prepare",
@@ -105,10 +105,54 @@ VERBS = (
             "gym eval run +experiment=onboarding",
             "gym eval run --config run.yaml --output results/first --limit 1 --concurrency 1",
             "gym eval run +experiment=onboarding --model-provider openai --model NAME --num-repeats 3",
+            "gym eval run path/to/task-folders --agent codex --model-provider openai --model NAME",
         ),
         (*flags.RUN, flags.NO_SERVE),
         "Exit code 0: all well; 1: some episodes failed; 2: the input is wrong; 130: interrupted.\n"
-        f"Started again with the same --output, it continues. {_NO_CONFIG}",
+        f"Started again with the same --output, it continues. {_NO_CONFIG}\n"
+        "A folder of Harbor tasks needs no configuration: one is written to results/harbor/, and run (docs/harbor.md).",
+    ),
+    Verb(
+        "eval export",
+        "gym.cli.eval_export:run",
+        "write the rollouts of a run in a format of others",
+        ("gym eval export results/onboarding/latest", "gym eval export results/first --format atif --output atif"),
+        (
+            flags.Flag("--format", "atif, the default: Agent Trajectory Interchange Format", "NAME"),
+            flags.Flag("--output", "a new folder; default: one in the run's directory", "DIR"),
+        ),
+        "One JSON file for each finished rollout, and manifest.jsonl, which lists them with their rewards.",
+        takes="name",
+    ),
+    Verb(
+        "dataset init",
+        "gym.cli.dataset:init",
+        "write a dataset of one task, to begin with",
+        ("gym dataset init my-tasks",),
+        (flags.Flag("--image", "image of the task (gym-base)", "IMAGE"),),
+        takes="name",
+    ),
+    Verb(
+        "dataset validate",
+        "gym.cli.dataset:validate",
+        "check the task folders of a dataset, and prove each task",
+        ("gym dataset validate path/to/task-folders", "gym dataset validate path/to/one-task --static"),
+        (
+            flags.Flag("--static", "read the folders only; run nothing", kind="switch"),
+            flags.SANDBOX,
+            flags.Flag("--concurrency", "episodes at once", "N", kind="number"),
+        ),
+        "A task is sound when its solution gets the reward 1 and doing nothing gets 0. Both are run (agents oracle\n"
+        "and nop, sandbox docker unless told otherwise).\n"
+        "Exit code 0: all are sound; 1: a task is not; 2: a folder is not as it must be, or cannot run here.",
+        takes="name",
+    ),
+    Verb(
+        "dataset digest",
+        "gym.cli.dataset:digest",
+        "print the content digests of task folders, as dataset.toml lists them",
+        ("gym dataset digest path/to/task-folders",),
+        takes="name",
     ),
     _listing("agents", "gym list agents simple --fields"),
     _listing("benchmarks", "gym list benchmarks onboarding --fields"),

@@ -61,7 +61,7 @@ def test_version(tmp_path) -> None:
 WRONG = [
     ("evla run", "unknown command `evla`; did you mean `eval`?"),
     ("--versoin", "unknown flag `--versoin`; did you mean `--version`?"),
-    ("frobnicate", "unknown command `frobnicate`; one of env, eval, list, doctor"),
+    ("frobnicate", "unknown command `frobnicate`; one of env, eval, dataset, list, doctor"),
     ("env", "`gym env` needs a verb; one of resolve, start, stop, status, prefetch"),
     ("env resolv", "unknown command `gym env resolv`; did you mean `resolve`?"),
     ("list pairing", "unknown command `gym list pairing`; did you mean `pairings`?"),

@@ -1,0 +1,1 @@
+cp /var/asked /app/asked

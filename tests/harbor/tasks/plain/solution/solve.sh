@@ -1,0 +1,2 @@
+#!/bin/bash
+wc -l < /app/poem.txt > /app/lines.txt

@@ -1,0 +1,1 @@
+echo 'sort -n' > /app/sort.sh

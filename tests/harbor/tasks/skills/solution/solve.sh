@@ -1,0 +1,1 @@
+echo 'Yours, the harness' >> letter

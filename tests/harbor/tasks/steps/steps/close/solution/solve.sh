@@ -1,0 +1,1 @@
+echo 'closed coins' > /app/ledger

@@ -1,0 +1,1 @@
+mv form receipt-form

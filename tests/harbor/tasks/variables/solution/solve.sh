@@ -1,0 +1,3 @@
+#!/bin/bash
+[ "$HINT" = shout ] || exit 1
+printf '%s\n%s\n%s\n' "$PLAIN" "$GREETING" "$LITERAL" > /app/values

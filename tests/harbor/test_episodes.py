@@ -1,0 +1,171 @@
+"""Episodes of all fixtures: their own solution earns everything, doing nothing earns nothing, and what fails fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gym.sandbox.interface import SandboxProvider
+from gym.servers.agent import AgentServer
+from gym.servers.contract import Failure, RunResponse
+from responses_api_agents.nop_agent.app import NopAgent
+from responses_api_agents.oracle_agent.app import OracleAgent
+from tests.harbor.folders import FIXTURES, folder
+from tests.harbor.trials import World, build
+from tests.sandbox.conftest import docker
+
+AT_ONCE = 4
+UNSOUND = {"allowlist": "configuration", "broken-verifier": "reward_missing"}
+BASE = '[environment]\ndocker_image = "gym-base"\nnetwork_mode = "no-network"\n'
+CTRF = "no-such-pytest --ctrf /logs/verifier/ctrf.json; echo 0 > /logs/verifier/reward.txt"
+
+FAILING: dict[str, tuple[str, dict[str, str | None], str, str]] = {
+    "no reward": (BASE, {"tests/test.sh": "exit 1"}, "reward_missing", "exit code 1"),
+    "an empty reward": (BASE, {"tests/test.sh": "touch /logs/verifier/reward.json"}, "reward_empty", "reward.json"),
+    "a text": (BASE, {"tests/test.sh": "echo well > /logs/verifier/reward.txt"}, "reward_unreadable", "'well'"),
+    "no tools": (BASE, {"tests/test.sh": CTRF}, "verifier_tools_missing", "its network is no-network"),
+    "no time": (
+        f"{BASE}[verifier]\ntimeout_sec = 0.5",
+        {"tests/test.sh": "echo begun; sleep 60"},
+        "verifier_timeout",
+        "0.5 s; its last line: begun",
+    ),
+    "a broken build": (
+        '[task]\nname = "t/broken"',
+        {"environment/Dockerfile": "FROM gym-base\nRUN echo the reason; exit 7\n"},
+        "image_build",
+        "the reason",
+    ),
+    "no such image": ('[environment]\ndocker_image = "gym.invalid/none"', {}, "configuration", "gym.invalid/none"),
+    "no such user": (f'{BASE}[agent]\nuser = "nobody-at-all"', {}, "configuration", "nobody-at-all"),
+    "an ill container": (
+        f'{BASE}[environment.healthcheck]\ncommand = "echo it is ill; exit 1"\ninterval_sec = 0.1\nretries = 2',
+        {},
+        "healthcheck_failed",
+        "failed 2 times in a row: echo it is ill; exit 1: exit code 1, it is ill",
+    ),
+    "a broken setup": (
+        f'{BASE}[[steps]]\nname = "one"',
+        {"steps/one/instruction.md": "Do it.", "steps/one/workdir/setup.sh": "echo no luck; exit 3"},
+        "task_setup",
+        "exit code 3, no luck",
+    ),
+}
+
+
+@pytest.fixture
+async def provider(tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    """Containers, and the images that were built for them."""
+    made = docker(tmp_path)
+    yield made
+    await made.aclose()
+
+
+async def all_of(world: World, folders: list[Path]) -> dict[str, RunResponse]:
+    """An episode of each, some at a time."""
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def one(path: Path) -> RunResponse:
+        async with few:
+            return await world.episode(path)
+
+    told = await asyncio.gather(*(one(path) for path in folders))
+    await world.stop()
+    return {path.name: outcome for path, outcome in zip(folders, told, strict=True)}
+
+
+def outcome(told: RunResponse) -> Any:
+    """The reward, or the kind of the failure."""
+    return told.failure.failure_kind if told.failure else told.result and told.result.reward
+
+
+@pytest.mark.parametrize(("agent", "reward"), [(OracleAgent, 1.0), (NopAgent, 0.0)])
+async def test_every_fixture_proves_itself(
+    provider: SandboxProvider, tmp_path: Path, agent: type[AgentServer[Any]], reward: float
+) -> None:
+    folders = sorted(FIXTURES.iterdir())
+    found = await all_of(build(agent, provider, tmp_path), folders)
+    assert {name: outcome(told) for name, told in found.items()} == {
+        path.name: UNSOUND.get(path.name, reward) for path in folders
+    }
+
+
+async def test_failures_have_kinds_of_their_own(provider: SandboxProvider, tmp_path: Path) -> None:
+    folders = [
+        folder(tmp_path / name.replace(" ", "-"), toml, files) for name, (toml, files, _, _) in FAILING.items()
+    ]
+    found = await all_of(build(OracleAgent, provider, tmp_path / "run"), folders)
+    failures = dict(zip(FAILING, (told.failure for told in found.values()), strict=True))
+    assert {name: failure.failure_kind for name, failure in failures.items() if failure} == {
+        name: kind for name, (_, _, kind, _) in FAILING.items()
+    }
+    for name, (*_, words) in FAILING.items():
+        failure = failures[name]
+        assert isinstance(failure, Failure)
+        assert words in failure.failure_reason
+
+
+async def test_a_row_tells_what_happened_and_the_files_are_kept(provider: SandboxProvider, tmp_path: Path) -> None:
+    world = build(OracleAgent, provider, tmp_path)
+    row = (await world.result(FIXTURES / "artifacts")).model_extra or {}
+    kept = world.kept(FIXTURES / "artifacts")
+    assert row["rewards"] == {"reward": 1.0}
+    assert row["image_digest"].startswith("sha256:")
+    files = sorted(str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file())
+    assert files == [
+        "agent/oracle.txt",
+        "artifacts/app/out/a.txt",
+        "artifacts/cache/keep.txt",
+        "artifacts/logs/artifacts/extra.txt",
+        "artifacts/manifest.json",
+        "artifacts/notes/final.txt",
+        "verifier/reward.txt",
+        "verifier/test-stdout.txt",
+    ]
+    manifest = json.loads((kept / "artifacts/manifest.json").read_text())
+    assert [(entry["source"], entry["type"], entry["status"]) for entry in manifest] == [
+        ("/logs/artifacts", "directory", "ok"),
+        ("/app/out", "directory", "ok"),
+        ("/app/notes.txt", "file", "ok"),
+        ("/app/cache", "directory", "ok"),
+        ("/app/never-made", "directory", "failed"),
+    ]
+    steps = (await world.result(FIXTURES / "steps")).model_extra or {}
+    assert [(step["name"], step["rewards"]) for step in steps["step_results"]] == [
+        ("open", {"reward": 1.0}),
+        ("deposit", {"reward": 1.0, "tidy": 1.0}),
+        ("close", {"reward": 1.0}),
+    ]
+    assert (world.kept(FIXTURES / "steps") / "steps/deposit/artifacts/receipts/deposit").is_file()
+    await world.stop()
+
+
+async def test_secrets_are_masked_in_what_is_kept(
+    provider: SandboxProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_API_KEY", "the-key-of-the-judge")
+    script = 'echo "asking with $KEY"; echo "$KEY" > /logs/verifier/asked; echo 1 > /logs/verifier/reward.txt'
+    task = folder(
+        tmp_path / "judged",
+        f'{BASE}[verifier.env]\nKEY = "${{JUDGE_API_KEY}}"',
+        {"tests/test.sh": script},
+    )
+    world = build(NopAgent, provider, tmp_path)
+    result = await world.result(task)
+    assert (result.reward, (result.model_extra or {})["verifier_output"]) == (1.0, "asking with ***")
+    assert (world.kept(task) / "verifier/asked").read_text() == "***\n"
+    await world.stop()
+
+
+async def test_a_changed_folder_and_what_cannot_be_had_are_refused(provider: SandboxProvider, tmp_path: Path) -> None:
+    task = folder(tmp_path / "task", BASE)
+    world = build(OracleAgent, provider, tmp_path)
+    changed = await world.episode(task, digest="sha256:" + "0" * 64)
+    assert changed.failure is not None
+    assert (changed.failure.failure_kind, changed.failure.terminal) == ("malformed_task", True)
+    await world.stop()
