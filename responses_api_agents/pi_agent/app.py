@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from gym.apis.responses import Item, Usage, function_call, function_call_output, message, reasoning
-from gym.harness.adapter import (
-    CallTiming,
-    Evidence,
-    Invocation,
-    Reading,
-    Turn,
-    as_count,
-    as_dict,
-    as_list,
-    as_text,
-    tokens,
-)
+from gym.harness.adapter import Evidence, Invocation, Reading, Turn
 from gym.harness.agent import HarnessAgent
 from gym.harness.config import HarnessAgentConfig
 from gym.harness.recipes import Npm, Recipe
+from gym.servers.capabilities import Capability
+from responses_api_agents.pi_agent.session import read
 
 NOISE = ('{"type":"message_update"', '{"type":"message_start"', '{"type":"tool_execution_update"', '{"type":"turn_end"')
 """Events that say again, or in part, what `message_end` says."""
 
 UNUSED = ("node_modules/node-linux-*", *(f"node_modules/**/*.{name}" for name in ("map", "d.ts", "d.mts", "d.cts")))
 """More than half of all files: what no program reads, and Node's headers."""
-
-STOPS = {"stop": "completed", "length": "max_output_tokens"}
 
 
 class PiAgentConfig(HarnessAgentConfig):
@@ -58,7 +46,15 @@ class PiAgent(HarnessAgent[PiAgentConfig]):
 
     config_type = PiAgentConfig
     harness = "pi"
+    skills = True
     settings = frozenset({"max_output_tokens"})
+
+    @classmethod
+    def asks_of_model(cls, config: PiAgentConfig) -> dict[Capability, str]:
+        """Tools, unless its own are left out; reasoning where a level of thinking is set."""
+        asked = super().asks_of_model(config) if config.enable_tools else {}
+        thinks = config.thinking not in (None, "off")
+        return {**asked, "reasoning": "has a level of thinking"} if thinks else asked
 
     @classmethod
     def runtime(cls, config: PiAgentConfig) -> Recipe:
@@ -105,21 +101,8 @@ class PiAgent(HarnessAgent[PiAgentConfig]):
         return None
 
     def read(self, evidence: Evidence) -> Reading:
-        """The messages among its events; its exit code is always 0."""
-        reading = Reading()
-        for event in evidence.events():
-            match event.get("type"):
-                case "session":
-                    reading.session = as_text(event.get("id")) or None
-                case "message_end":
-                    _take(reading, as_dict(event.get("message")))
-                case "auto_retry_start" | "compaction_start":
-                    reading.error = None
-                case "agent_settled" if reading.error is None and event.get("aborted") is not True:
-                    reading.stop = reading.stop or "completed"
-                    return reading
-        reading.stop = None
-        return reading
+        """The messages among its events."""
+        return read(evidence)
 
     def _files(self, turn: Turn) -> dict[str, str]:
         provider = {
@@ -170,56 +153,3 @@ def _literal_key(value: str) -> str:
     """Pi replaces `$NAME` in keys and headers, and runs those that begin with `!`."""
     escaped = value.replace("$", "$$")
     return f"$!{escaped[1:]}" if escaped.startswith("!") else escaped
-
-
-def _take(reading: Reading, said: dict[str, Any]) -> None:
-    """One finished message. A failed model call is none: Pi asks again, or ends."""
-    if said.get("role") == "toolResult":
-        call_id = as_text(said.get("toolCallId"))
-        reading.items.append(function_call_output(call_id, _text(said.get("content"))))
-        reading.timings[call_id] = _timing(said)
-    if said.get("role") != "assistant":
-        return
-    reading.stop = STOPS.get(as_text(said.get("stopReason")))
-    if said.get("stopReason") in ("error", "aborted"):
-        reading.error = as_text(said.get("errorMessage")) or "no reason given"
-        return
-    reading.error = None
-    reading.model_calls += 1
-    reading.responses.append(as_text(said.get("responseId")))
-    reading.usage = _usage(as_dict(said.get("usage"))).plus(reading.usage)
-    reading.items += [item for part in as_list(said.get("content")) for item in _items(part)]
-
-
-def _items(part: dict[str, Any]) -> list[Item]:
-    match part.get("type"):
-        case "text":
-            return [message("assistant", as_text(part.get("text")))]
-        case "thinking":
-            return [reasoning(as_text(part.get("thinking")))]
-        case "toolCall":
-            # Arguments that could not be read stand in the text of the error.
-            broken = as_text(part.get("argumentsError")).partition("Received arguments:\n")[2]
-            arguments = broken or as_dict(part.get("arguments"))
-            return [function_call(as_text(part.get("name")), arguments, as_text(part.get("id")))]
-    return []
-
-
-def _text(content: Any) -> str:
-    return "\n".join(as_text(part.get("text")) for part in as_list(content))
-
-
-def _timing(result: dict[str, Any]) -> CallTiming:
-    duration, ended = as_count(result.get("durationMs")), as_count(result.get("timestamp"))
-    return CallTiming((ended - duration) / 1000, ended / 1000, duration, failed=result.get("isError") is True)
-
-
-def _usage(counts: dict[str, Any]) -> Usage:
-    """Pi counts what came from the cache apart."""
-    cached = as_count(counts.get("cacheRead"))
-    return tokens(
-        read=as_count(counts.get("input")) + cached + as_count(counts.get("cacheWrite")),
-        written=as_count(counts.get("output")),
-        cached=cached,
-        reasoning=as_count(counts.get("reasoning")),
-    )

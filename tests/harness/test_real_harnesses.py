@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,31 @@ import pytest
 from gym.failures import EpisodeFailure
 from gym.harness.agent import HarnessAgent
 from gym.sandbox.interface import SandboxProvider
+from responses_api_agents.claude_code_agent.app import ClaudeCodeAgent
 from responses_api_agents.codex_agent.app import CodexAgent
+from responses_api_agents.mini_swe_agent.app import MiniSweAgent
+from responses_api_agents.opencode_agent.app import OpenCodeAgent
 from responses_api_agents.pi_agent.app import PiAgent
 from tests.harness.bench import grant, on_the_bench
 from tests.harness.fake_model import FakeModel, mcp, say, shell
 from tests.sandbox.conftest import bubblewrap, docker
 
-HARNESSES: list[type[HarnessAgent[Any]]] = [CodexAgent, PiAgent]
+HARNESSES: list[type[HarnessAgent[Any]]] = [
+    ClaudeCodeAgent,
+    CodexAgent,
+    MiniSweAgent,
+    OpenCodeAgent,
+    PiAgent,
+]
+SECONDS_OF_A_TURN: dict[type[HarnessAgent[Any]], float] = {OpenCodeAgent: 20}
+"""For those that take long to start."""
+
 TOKEN = "token-of-the-mcp-server"
 SANDBOXES = {"local": bubblewrap, "docker": docker}
 every_harness = pytest.mark.parametrize("harness", HARNESSES, ids=lambda harness: harness.harness)
+ENDING: dict[type[HarnessAgent[Any]], list[str]] = {MiniSweAgent: ["function_call", "function_call_output"]}
+"""What a harness does after its last words."""
+
 EDIT = [[{"think": "let me see"}, say("Writing."), shell("echo 42 > answer.txt; cat answer.txt")], [say("All done.")]]
 
 
@@ -45,9 +61,9 @@ async def test_a_text_is_answered(harness: type[HarnessAgent[Any]], provider: Sa
     assert response.usage.input_tokens_details == {"cached_tokens": 400}
     (request,) = model.model_requests
     sent = _texts(request)
-    assert prompt in sent
+    assert any(prompt in text for text in sent)
     assert any("SYSTEM {env:HOME}\n\nINSTRUCTIONS $HOME" in text for text in sent)
-    (invocation,) = observed["records"]
+    invocation, *_ = observed["records"]
     assert (invocation["status"], invocation["activation"], observed["gaps"]) == ("completed", 1, [])
 
 
@@ -61,18 +77,19 @@ async def test_files_are_edited_and_the_trajectory_tells_how(
             assert await bench.text("answer.txt") == "42\n"
             left = await bench.sandbox.exec("ls -A . / /tmp")
     kinds = [item["type"] for item in response.output]
-    assert kinds == ["reasoning", "message", "function_call", "function_call_output", "message"]
+    assert kinds[:5] == ["reasoning", "message", "function_call", "function_call_output", "message"]
+    assert kinds[5:] == ENDING.get(harness, [])
     call, result = response.output[2:4]
     assert call["call_id"] == result["call_id"] == "call_0_2"
     assert "42" in result["output"]
     assert response.usage is not None
     assert response.usage.total_tokens == 2100
-    invocation, tool_call = observed["records"]
+    invocation, tool_call, *_ = observed["records"]
     assert invocation["conversation"] == response.output
     assert [ref["response_id"] for ref in invocation["model_calls"]] != ["", ""]
     assert (tool_call["tool_call_id"], tool_call["status"]) == ("call_0_2", "completed")
     assert tool_call["duration_ms"] is not None
-    assert observed["counters"] == {"tool_calls": 1, "model_calls": 2}
+    assert observed["counters"] == {"tool_calls": kinds.count("function_call"), "model_calls": 2}
     assert ".gym-" not in left.stdout_text
 
 
@@ -83,8 +100,8 @@ async def test_granted_tools_are_called(harness: type[HarnessAgent[Any]], provid
             await bench.seed(tool_accesses=[grant(model, "task-tools")])
             response = await bench.activate()
             closed = await bench.close()
-    call, result, _ = response.output
-    assert call["name"] == "mcp__task_tools__lookup_value"
+    call, result, *_ = response.output
+    assert re.fullmatch("bash|(mcp__)?task[_-]tools__?lookup_value", call["name"])
     assert "value-of-alpha" in result["output"]
     assert TOKEN not in closed.model_dump_json()
 
@@ -127,7 +144,7 @@ async def test_a_history_becomes_a_transcript(harness: type[HarnessAgent[Any]], 
         async with on_the_bench(harness, model, provider) as bench:
             await bench.run(history)
     wanted = "<conversation>\n[user]\nfirst\n[assistant]\nsecond\n</conversation>\n\nthird"
-    assert wanted in _texts(model.model_requests[0])
+    assert any(wanted in text for text in _texts(model.model_requests[0]))
 
 
 @every_harness
@@ -164,7 +181,8 @@ async def test_a_model_that_fails_fails_the_episode(
                 await bench.activate()
             closed = await bench.close()
     assert failed.value.kind == kind, failed.value.message
-    assert len(model.model_requests) == 2
+    # Where the conversation is too long, a harness may try to shorten it.
+    assert len(model.model_requests) == 2 or fault == "context"
     assert closed.agent_observations is not None
     invocation = closed.agent_observations["records"][0]
     assert (invocation["status"], invocation["error_type"]) == ("failed", kind)
@@ -185,7 +203,7 @@ async def test_an_answer_that_is_cut_is_graded(harness: type[HarnessAgent[Any]],
         async with on_the_bench(harness, model, provider, model_retries=0) as bench:
             response, _ = await bench.run()
     assert (response.status, response.incomplete_details) == ("incomplete", {"reason": "max_output_tokens"})
-    assert response.output_text == "It is 4"
+    assert response.output_text.startswith("It is 4")
 
 
 @every_harness
@@ -193,7 +211,7 @@ async def test_out_of_time_is_graded_as_far_as_it_came(
     harness: type[HarnessAgent[Any]], provider: SandboxProvider
 ) -> None:
     with FakeModel(EDIT, fault="hang", fault_at=1) as model:
-        async with on_the_bench(harness, model, provider, timeout_seconds=6) as bench:
+        async with on_the_bench(harness, model, provider, timeout_seconds=SECONDS_OF_A_TURN.get(harness, 6)) as bench:
             response, observed = await bench.run()
     assert (response.status, response.incomplete_details) == ("incomplete", {"reason": "timeout"})
     assert [item["type"] for item in response.output][2:4] == ["function_call", "function_call_output"]
@@ -262,15 +280,16 @@ async def test_on_the_host_it_has_a_home_of_its_own(
             await bench.close()
     output = response.output[1]["output"]
     assert "key of the user" not in output
-    home = next(line.removeprefix("HOME=") for line in output.splitlines() if line.startswith("HOME="))
-    assert Path(home) != Path("~").expanduser()
-    assert not Path(home).exists()
+    home = re.search(r"(?:^|\n|\\n)HOME=([^\n\\]+)", output)
+    assert home is not None
+    assert Path(home[1]) != Path("~").expanduser()
+    assert not Path(home[1]).exists()
 
 
 def _texts(request: dict[str, Any]) -> list[str]:
     """All texts of a request to the model."""
     found = []
-    for item in request.get("input") or request["messages"]:
+    for item in [*(request.get("input") or request["messages"]), {"content": request.get("system")}]:
         content = item.get("content") or []
         found += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
     return found

@@ -1,0 +1,78 @@
+"""A run in a format of others: one document for each finished rollout, and a list of all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gym.errors import Problem, UserError
+from gym.report.atif import trajectory
+from gym.rollouts import rundir
+from gym.rollouts.rows import parse_object
+
+Convert = Callable[[dict[str, Any], dict[str, Any] | None], dict[str, Any]]
+FORMATS: dict[str, Convert] = {"atif": trajectory}
+MANIFEST = "manifest.jsonl"
+
+
+def export(run: Path, target: Path, convert: Convert) -> list[dict[str, Any]]:
+    """Writes the rollouts of a run into a new folder; returns the lines of its manifest.
+
+    Raises:
+        UserError: There is no run; a line of it is no rollout; the folder has something in it, or cannot be written.
+    """
+    rows = run / rundir.ROLLOUTS
+    if not rows.is_file():
+        raise UserError(Problem(f"{run} has no {rundir.ROLLOUTS}", "name the results directory of a run"))
+    requests = _requests(run / rundir.TASKS)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise UserError(Problem(f"{target} is not empty", "choose a new folder with --output"))
+        lines = [_write(target, row, convert(row, requests.get(_task_of(row)))) for row in _rows(rows)]
+        told = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (target / MANIFEST).write_text(told, encoding="utf-8")
+    except OSError as error:
+        raise UserError(Problem(f"{target} cannot be written: {error.strerror or error}")) from error
+    return lines
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rollouts; a torn last line, as a killed run leaves it, is none."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            row = parse_object(line) if line.endswith(b"\n") or line.strip() else None
+            if row is not None and row.get("rollout_id"):
+                yield row
+            elif line.endswith(b"\n") and line.strip():
+                fix = "start the run again with the same output: it says what is wrong, and mends what it can"
+                raise UserError(Problem("the line is no rollout", fix, f"{path}:{number}"))
+
+
+def _requests(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the agent was asked, by task: of the task files that a run keeps."""
+    found = {}
+    for path in sorted(folder.glob("preprocessed_datasets/*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            task = parse_object(line) or {}
+            name, given = task.get("task_id"), task.get("task_input")
+            if isinstance(name, dict) and isinstance(given, dict):
+                request = given.get("responses_create_params")
+                found[str(name.get("taskset")), str(name.get("task_id"))] = request if isinstance(request, dict) else {}
+    return found
+
+
+def _task_of(row: dict[str, Any]) -> tuple[str, str]:
+    return str(row.get("taskset")), str(row.get("task_id"))
+
+
+def _write(folder: Path, row: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    raw = (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", str(row["rollout_id"])) + ".json"
+    (folder / name).write_bytes(raw)
+    known = {key: row.get(key) for key in ("rollout_id", "taskset", "task_id", "attempt", "reward")}
+    return {"trajectory_path": name, **known, "sha256": hashlib.sha256(raw).hexdigest()}

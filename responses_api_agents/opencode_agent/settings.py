@@ -1,0 +1,146 @@
+"""The settings of OpenCode, and the configuration file that is made of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from gym.composition.inherit import merge
+from gym.harness.adapter import Turn
+from gym.harness.config import HarnessAgentConfig
+from gym.servers.contract import INVOCATION_HEADER
+
+ALLOW = {
+    "*": "allow",
+    "edit": {"**": "allow"},
+    "bash": {"*": "allow"},
+    "external_directory": {"*": "allow"},
+}
+"""The rules that those of `opencode_config.permission` are merged into; the last one that fits counts."""
+
+OURS = {
+    *("--agent", "--attach", "--command", "--continue", "--dir", "--fork", "--format", "--interactive", "--model"),
+    *("--pure", "--session", "--title", "-c", "-i", "-m", "-s"),
+}
+"""Arguments that Gym gives, or that would take OpenCode out of its hands. `--agent` may be given in append mode."""
+
+
+class OpenCodeAgentConfig(HarnessAgentConfig):
+    """Settings of OpenCode."""
+
+    opencode_version: str = Field("1.18.33", description="Version of the npm package opencode-ai.")
+    ripgrep_version: str = Field(
+        "1.18.0", description="Version of the npm package @vscode/ripgrep, with which OpenCode searches."
+    )
+    system_prompt_mode: Literal["append", "replace"] = Field(
+        "append", description="Add the system prompts to OpenCode's own, or put them in its place, in its build agent."
+    )
+    opencode_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further settings of opencode.json, over those that Gym writes; `permission` withholds tools.",
+    )
+    reasoning_effort: Literal["minimal", "low", "medium", "high", "xhigh"] | None = Field(
+        None, description="Reasoning effort that OpenCode asks for; null: none is asked for."
+    )
+    context_window: int = Field(262_144, gt=0, description="Tokens that the model can read; OpenCode compacts before.")
+    max_output_tokens: int = Field(32_000, gt=0, description="Bound of one model call, unless the request has its own.")
+    auto_compaction: bool = Field(True, description="Summarize the conversation when it nears the context window.")
+    context_files: bool = Field(True, description="Read the AGENTS.md of the work directory.")
+    stream_idle_timeout_seconds: float = Field(600, gt=0, description="Ends a model call that is silent for so long.")
+
+    @model_validator(mode="after")
+    def _refuse_what_cannot_work(self) -> OpenCodeAgentConfig:
+        if problems := [*_problems(self.opencode_config), *_bad_arguments(self.extra_args, self.system_prompt_mode)]:
+            raise ValueError("; ".join(problems))
+        return self
+
+
+def _problems(given: Mapping[str, Any]) -> Iterator[str]:
+    agents = given.get("agent")
+    blocks = [given, *(agents.values() if isinstance(agents, dict) else ())]
+    blocks = [block for block in blocks if isinstance(block, dict)]
+    if any("tools" in block for block in blocks):
+        yield "opencode_config: OpenCode puts a `tools` map before the rules that allow, so it withholds nothing; " + (
+            "use `permission`, as in `permission: {task: deny}`"
+        )
+    if any("ask" in _actions(block.get("permission")) for block in blocks):
+        yield "opencode_config.permission: nobody is there to be asked; use `allow` or `deny` instead of `ask`"
+    if "mcp" in given:
+        yield "opencode_config.mcp: use `mcp_servers` of the agent, which are told apart from those of the task"
+
+
+def _actions(rules: Any) -> Iterator[Any]:
+    if isinstance(rules, dict):
+        for rule in rules.values():
+            yield from _actions(rule)
+    else:
+        yield rules
+
+
+def _bad_arguments(arguments: list[str], mode: str) -> Iterator[str]:
+    for name in (argument.partition("=")[0] for argument in arguments):
+        if name == "--agent" and mode == "replace":
+            yield "extra_args: `--agent` and system_prompt_mode `replace`, which selects the build agent; drop one"
+        elif name in OURS - {"--agent"}:
+            yield f"extra_args: `{name}` is not for you to set; Gym decides it for each activation"
+
+
+def tool_server_name(name: str) -> str:
+    """As OpenCode writes it in the names of tools: `<server>_<tool>`."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def opencode_json(config: OpenCodeAgentConfig, turn: Turn) -> str:
+    """The configuration file of one activation."""
+    options = {
+        "baseURL": f"{turn.model_url}/v1",
+        "apiKey": turn.model_key,
+        "headers": {INVOCATION_HEADER: turn.invocation_id},
+        # The plugin has an eye on the clock.
+        **{name: False for name in ("timeout", "headerTimeout", "chunkTimeout")},
+    }
+    written = turn.max_output_tokens or config.max_output_tokens
+    model = {
+        "name": turn.model_name,
+        "limit": {"context": config.context_window, "output": written},
+        "reasoning": True,
+        "interleaved": {"field": "reasoning_content"},
+        "options": {"reasoningEffort": config.reasoning_effort} if config.reasoning_effort else {},
+    }
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {turn.model_name: model}}
+    read = [f"{turn.workdir}/AGENTS.md"] if config.context_files else []
+    read += [turn.path("system.md")] if config.system_prompt_mode == "append" else []
+    settings = {
+        "autoupdate": False,
+        "share": "disabled",
+        "snapshot": False,
+        "compaction": {"auto": config.auto_compaction},
+        "enabled_providers": ["gym"],
+        "provider": {"gym": provider},
+        "permission": ALLOW,
+        "instructions": read,
+        "mcp": {tool_server_name(tool.name): _server(tool.url, tool.headers) for tool in turn.tools},
+        "experimental": {"mcp_timeout": int(turn.timeout_seconds * 1000) + 1000},
+        **({"default_agent": "build"} if config.system_prompt_mode == "replace" else {}),
+    }
+    merged = merge(settings, config.opencode_config)
+    merged["plugin"] = [*(config.opencode_config.get("plugin") or []), _plugin(config, turn)]
+    return json.dumps(merged)
+
+
+def _server(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    return {"type": "remote", "url": url, "headers": dict(headers), "oauth": False, "enabled": True}
+
+
+def _plugin(config: OpenCodeAgentConfig, turn: Turn) -> list[Any]:
+    options = {
+        "retries": config.model_retries,
+        "silence_ms": int(config.stream_idle_timeout_seconds * 1000),
+        "required": [tool_server_name(tool.name) for tool in turn.tools if tool.required],
+        "search": str(turn.command[0]).removesuffix("/bin/opencode") + "/tools",
+    }
+    return [f"file://{turn.path('watch.js')}", options]
