@@ -12,10 +12,10 @@ from pydantic import Field
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.errors import closest
-from gym.failures import EpisodeFailure
+from gym.failures import BUDGET_EXHAUSTED, EpisodeFailure, exhausted_budget
 from gym.servers.agent import AgentServer, AgentServerConfig, AgentSession
 from gym.servers.base import ServerError
-from gym.servers.contract import ROLLOUT_HEADER, DirectHttpGrant, ServerRef
+from gym.servers.contract import ROLLOUT_HEADER, SESSION_HEADER, DirectHttpGrant, ServerRef
 from gym.servers.tools import MODEL_CAN_FIX
 from responses_api_agents.simple_agent.conversation import BadCall, Conversation, ToolCall
 
@@ -54,7 +54,13 @@ class SimpleAgent(AgentServer[SimpleAgentConfig]):
         conversation = Conversation(request, self.config.system_prompt)
         session.state["conversation"] = conversation
         while True:
-            answer = await self._ask_model(session, conversation)
+            try:
+                answer = await self._ask_model(session, conversation)
+            except EpisodeFailure as failure:
+                if failure.kind != BUDGET_EXHAUSTED:
+                    raise
+                _, reason = exhausted_budget(failure.message) or ("", failure.kind)
+                return conversation.response("incomplete", {"reason": reason})
             calls = conversation.take(answer)
             for call in calls:
                 await self._answer_call(session, conversation, call)
@@ -75,14 +81,20 @@ class SimpleAgent(AgentServer[SimpleAgentConfig]):
         return limit is not None and count >= limit
 
     async def _ask_model(self, session: AgentSession, conversation: Conversation) -> ResponsesResponse:
-        answer = await self.context.client.post(
-            self.config.model_server,
-            "/v1/responses",
-            conversation.request(),
-            ResponsesResponse,
-            cookies=conversation.model_cookies,
-            headers=_rollout_headers(session),
-        )
+        try:
+            answer = await self.context.client.post(
+                self.config.model_server,
+                "/v1/responses",
+                conversation.request(),
+                ResponsesResponse,
+                cookies=conversation.model_cookies,
+                headers={**_rollout_headers(session), SESSION_HEADER: session.id},
+            )
+        except ServerError as error:
+            if error.status < 500:
+                raise
+            message = f"{self.config.model_server.name} answered {error.status}: {error.detail}"
+            raise EpisodeFailure("provider_error", message) from error
         conversation.model_cookies.update(answer.cookies)
         if answer.body.status == "failed" or answer.body.error:
             reason = (answer.body.error or {}).get("message", "no reason given")

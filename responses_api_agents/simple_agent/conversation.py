@@ -98,9 +98,9 @@ class Conversation:
 
     def response(self, status: str, incomplete_details: dict[str, Any] | None) -> ResponsesResponse:
         """The whole activation as one response: every item, and the usage of all model calls together."""
-        assert self._last is not None
         self._stop_reason = (incomplete_details or {}).get("reason", status)
-        return self._last.model_copy(
+        last = self._last or ResponsesResponse()  # a budget may be used up before the first call
+        return last.model_copy(
             update={
                 "status": status,
                 "incomplete_details": incomplete_details,

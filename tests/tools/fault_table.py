@@ -101,7 +101,7 @@ ROWS: dict[Step, tuple[Outcome, ...]] = {
     "seed_resources": (UNREACHABLE, UNREACHABLE, UNREACHABLE, IN_TIME, _failed("internal"), MALFORMED),
     "seed_agent": (UNREACHABLE, UNREACHABLE, UNREACHABLE, IN_TIME, _failed("internal"), MALFORMED),
     "activate": (UNREACHABLE, ASKED_AGAIN, ASKED_AGAIN, IN_TIME, _failed("agent_error"), MALFORMED),
-    "model": (UNREACHABLE, UNREACHABLE, UNREACHABLE, _failed("agent_timeout"), _failed("agent_error"), MALFORMED),
+    "model": (UNREACHABLE, UNREACHABLE, UNREACHABLE, _failed("agent_timeout"), _again("provider_error"), MALFORMED),
     "tool": (UNREACHABLE, UNREACHABLE, UNREACHABLE, _failed("agent_timeout"), _again("tool_server_error"), MALFORMED),
     "close_agent": (CLEANUP, ASKED_AGAIN, ASKED_AGAIN, CLEANUP, CLEANUP, CLEANUP),
     "verify": (UNREACHABLE, UNREACHABLE, UNREACHABLE, IN_TIME, _again("verifier_crashed"), MALFORMED),
