@@ -6,6 +6,7 @@ follows from each kind.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +39,9 @@ POLICIES: dict[str, Policy] = {
     "provider_refused": Policy(retry=False, stops_run=True),
     "context_length_exceeded": Policy(retry=False),
     "script_exhausted": Policy(retry=False),
+    "budget_exhausted": Policy(retry=False),
+    "run_budget_exhausted": Policy(retry=False),
+    "replay_mismatch": Policy(retry=False),
     "tool_server_error": Policy(retry=True),
     "server_unreachable": Policy(retry=True),
     "malformed_answer": Policy(retry=False),
@@ -45,12 +49,33 @@ POLICIES: dict[str, Policy] = {
     "agent_error": Policy(retry=False),
     "agent_timeout": Policy(retry=False),
     "termination_unconfirmed": Policy(retry=True),
+    "image_build": Policy(retry=False),
+    "healthcheck_failed": Policy(retry=True),
+    "task_setup": Policy(retry=False),
     "verifier_crashed": Policy(retry=True),
+    "verifier_timeout": Policy(retry=False),
+    "verifier_tools_missing": Policy(retry=True),
+    "reward_missing": Policy(retry=False),
+    "reward_empty": Policy(retry=False),
+    "reward_unreadable": Policy(retry=False),
     "cleanup_failed": Policy(retry=True),
     "cancelled": Policy(retry=True),
     "internal": Policy(retry=False),
 }
 """The closed vocabulary of failure kinds and their consequences."""
+
+BUDGET_EXHAUSTED, RUN_BUDGET_EXHAUSTED = "budget_exhausted", "run_budget_exhausted"
+_EXHAUSTED = re.compile(r"\b((?:run_)?budget_exhausted): (max_(?:policy|run)_(?:calls|tokens|cost_usd)) = ")
+
+
+def exhausted_budget(text: str) -> tuple[str, str] | None:
+    """The kind and the setting of the budget whose end a message tells, also where a harness quotes it; else None.
+
+    An agent whose rollout has used up its own budget (`budget_exhausted`) answers with what it has, `incomplete`, and
+    with the setting as its reason: that is the policy's doing, and gradable. The run's budget is not.
+    """
+    found = _EXHAUSTED.search(text)
+    return (found[1], found[2]) if found else None
 
 
 class EpisodeFailure(Exception):

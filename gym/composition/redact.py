@@ -115,12 +115,14 @@ class Redactor:
 
     Attributes:
         paths: Key paths of the values that `mapping` masks as a whole; known to redactors made by `of`.
+        values: The secrets themselves, for another process that has to mask them.
     """
 
     def __init__(self, secrets: Iterable[Secret] = (), is_secret: IsSecret = lambda _: False) -> None:
         known = {secret.value: secret for secret in sorted(secrets, key=lambda secret: bool(secret.source))}
         self.paths: frozenset[KeyPath] = frozenset()
         self._is_secret = is_secret
+        self.values = tuple(known)
         self._pattern = _pattern(known)
         labels = {value: f"{MASK} (from {secret.source})" for value, secret in known.items() if secret.source}
         self._labels = {value: label for value, label in labels.items() if self.text(label) == label}

@@ -56,7 +56,8 @@ def blocks_of(made: Plan, item: Instance) -> set[str]:
     """The sandbox provider blocks that an instance may use: its own, and for an agent those it may be lent from."""
     names = {getattr(item.config, "sandbox_provider", None)}
     if item.type == "responses_api_agents":
-        lenders = {ref.name for other in _that_run(made, item) for ref in _references(other)}
+        running = list(_that_run(made, item))
+        lenders = {other.name for other in running} | {ref.name for other in running for ref in _references(other)}
         names |= {
             getattr(made.instances[name].config, "sandbox_provider", None) for name in lenders & {*made.instances}
         }

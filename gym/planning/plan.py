@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gym.composition.roots import lookup
 from gym.environment_servers.single_agent_turn.app import SingleAgentTurnConfig
 from gym.errors import did_you_mean
-from gym.planning import budget, capabilities, hosting, routes
+from gym.planning import budget, capabilities, hosting, metering, routes
 from gym.planning.hosting import Hosted
 from gym.planning.resolve import Component, Instance, KeyPath, Resolved
 from gym.sandbox.spec_config import SandboxConfig
@@ -85,8 +85,10 @@ def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
     _sandboxes(made)
     hosting.check(made)
     budget.check(made)
+    metering.check(made)
     if datasets and not resolved.problems:
         _datasets(made)
+        _harbor(made)
     resolved.raise_problems()
     return made
 
@@ -320,12 +322,18 @@ def _datasets(made: Plan) -> None:
             made.resolved.problem((*key, "jsonl_fpath"), f"no such file: {dataset.jsonl_fpath}", prepare)
 
 
+def _harbor(made: Plan) -> None:
+    """Tasks that are folders are checked in their folders."""
+    if not made.resolved.problems and any(item.implementation == "harbor" for item in made.instances.values()):
+        from gym.harbor.planning import check
+
+        check(made)
+
+
 def _declared(made: Plan) -> Iterator[tuple[Instance, DatasetConfig, KeyPath]]:
     for item in made.instances.values():
-        config = item.config
-        if isinstance(config, ResourcesServerConfig | AgentServerConfig):
-            for index, dataset in enumerate(config.datasets):
-                yield item, dataset, (*item.key, "datasets", str(index))
+        for index, dataset in enumerate(getattr(item.config, "datasets", ())):
+            yield item, dataset, (*item.key, "datasets", str(index))
 
 
 def _no_dataset(made: Plan, declared: list[tuple[Instance, DatasetConfig, KeyPath]]) -> None:

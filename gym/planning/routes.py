@@ -30,7 +30,9 @@ def check_agent_name(made: Plan) -> None:
 
 
 def _fronts(made: Plan, environment: Instance, declarer: Instance) -> bool:
-    """Whether an environment server runs the tasks of a server: it names it, or its agent does."""
+    """Whether an environment server runs the tasks of a server: they are its own, or it or its agent names it."""
+    if environment.name == declarer.name:
+        return True
     agent = made.instances.get(agent_of(environment) or "")
     names_resources = getattr(environment.config, "resources_server", None) is not None
     refs = [*environment.config, *(agent.config if agent and not names_resources else ())]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
+from gym.capture.budget import Budgets
+from gym.capture.prices import Prices
 from gym.servers.base import OPERATIONAL, Hosting
 from gym.tasks.datasets import DatasetType
 
 SECRET: dict[str, JsonValue] = {"operational": True, "secret": True}
 
 
-class RunSettings(BaseModel):
+class RunSettings(Budgets):
     """Settings of a run. Both doors, `gym.run` and `gym eval run`, share them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -77,9 +79,19 @@ class RunSettings(BaseModel):
     use_absolute_ip: bool = Field(
         False, description="Take the machine's own address as `default_host`.", json_schema_extra=OPERATIONAL
     )
+    capture: bool = Field(
+        True, description="Record the calls of model servers in `model_calls/`.", json_schema_extra=OPERATIONAL
+    )
+    prices: Prices | str | None = Field(
+        None,
+        description="USD per million tokens (`input`, `cached_input`, `output`) by model name or pattern, or a YAML "
+        "file with them.",
+        json_schema_extra=OPERATIONAL,
+    )
     policy_base_url: str | None = Field(
         None, description="Endpoint of the policy, used by the model templates.", json_schema_extra=OPERATIONAL
     )
     policy_api_key: str | None = Field(None, description="Key of the policy's endpoint.", json_schema_extra=SECRET)
     policy_model_name: str | None = Field(None, description="Name of the policy's model.")
     policy_script: str | None = Field(None, description="Script that the embedded model plays for these tasks.")
+    replay_from: str | None = Field(None, description="Run directory that `model-provider=replay` plays back.")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from gym.capture.prices import total_line
 from gym.errors import UserError
 from gym.rollouts.rows import Failure, Repeats, Row, repeats_of
 
@@ -63,6 +64,31 @@ class UsageTotals:
         return {**self._totals, "unknown": {name: count for name, count in self._unknown.items() if count}}
 
 
+class CostTotals:
+    """What the policy cost, summed over finished rollouts and failed tries. What is unknown is left out, and said."""
+
+    def __init__(self) -> None:
+        self._usd: Fraction | None = None
+        self._priced = self._unpriced = 0
+
+    def add(self, usage: Mapping[str, object]) -> None:
+        """Counts one rollout, or one failed try."""
+        priced, unpriced, usd = (usage.get(name) for name in ("calls_with_price", "calls_without_price", "cost_usd"))
+        self._priced += priced if isinstance(priced, int) else 0
+        self._unpriced += unpriced if isinstance(unpriced, int) else 0
+        if isinstance(usd, int | float) and math.isfinite(usd):
+            self._usd = (self._usd or Fraction()) + Fraction(usd)
+
+    def summary(self) -> dict[str, Any] | None:
+        """Total, and the calls that it leaves out; None where no call was counted."""
+        calls = self._priced + self._unpriced
+        if not calls:
+            return None
+        known = None if self._usd is None else float(self._usd)
+        text = total_line(known, calls, self._unpriced)
+        return {"known_usd": known, "calls": calls, "calls_without_price": self._unpriced, "text": text}
+
+
 class Scores:
     """Scores of a run that grow by one attempt at a time; a few numbers a task are kept.
 
@@ -79,6 +105,7 @@ class Scores:
         self.success_threshold = success_threshold
         self.surplus = 0
         self.usage = UsageTotals()
+        self.cost = CostTotals()
         self._planned = dict(planned or {})
         self._tasks: dict[str, dict[str, _Task]] = {}
         self._failures: dict[str, Counter[str]] = {}
@@ -145,6 +172,7 @@ class Scores:
             "num_repeats": {name: self._repeats(name) for name in names},
             "surplus_attempts": self.surplus,
             "usage": self.usage.summary(),
+            "cost": self.cost.summary(),
             "tasksets": {name: self._part([name], self._failures.get(name, Counter())) for name in names},
         }
 
@@ -204,6 +232,7 @@ def score_rows(
         finished.add(row.key)
         if row.attempt < repeats_of(num_repeats, row.taskset):
             scores.usage.add(row.usage)
+            scores.cost.add(row.usage)
     for failure in failures:
         if failure.key not in finished and failure.attempt < repeats_of(num_repeats, failure.taskset):
             scores.fail(failure.kind, failure.taskset)

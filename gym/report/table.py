@@ -123,6 +123,9 @@ def _headline(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for server, metrics in summary.get("verifier_metrics", {}).items():
         yield f"{server} says", ", ".join(f"{name} {_value(value)}" for name, value in metrics.items())
     yield "usage", _usage(summary["usage"])
+    cost = summary.get("cost")
+    if cost and (cost["known_usd"] or cost["calls_without_price"]):
+        yield "cost", cost["text"]
 
 
 def _value(value: object) -> str:

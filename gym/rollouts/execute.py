@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import shutil
 import signal
@@ -24,12 +25,15 @@ from typing import Any
 from gym.composition.compose import experiment_of
 from gym.composition.redact import RedactingFilter, Redactor
 from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, UserError
+from gym.launch import images
 from gym.launch.planned import started
 from gym.launch.supervised import Event
+from gym.planning import metering
 from gym.planning.plan import Plan
 from gym.report.metrics import Scores, score_rows
 from gym.rollouts import identity as ids
 from gym.rollouts import journal, rundir
+from gym.rollouts.aggregate import verifier_metrics
 from gym.rollouts.collector import Collector
 from gym.rollouts.progress import Display
 from gym.servers.client import Client
@@ -47,6 +51,7 @@ class Outcome:
     Attributes:
         path: Run directory.
         stop_reason: Why it ended early; None where everything was tried.
+        verifier_metrics: What resources servers with metrics of their own say, by server.
     """
 
     path: Path
@@ -54,11 +59,13 @@ class Outcome:
     seconds: float
     stop_reason: str | None = None
     notes: list[str] = field(default_factory=list)
+    verifier_metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def summary(self) -> dict[str, Any]:
         """The metrics."""
-        return self.scores.summary()
+        own = {"verifier_metrics": self.verifier_metrics} if self.verifier_metrics else {}
+        return {**self.scores.summary(), **own}
 
     @property
     def exit_code(self) -> int:
@@ -104,6 +111,8 @@ async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outco
             _link_output(plan, path)
             notes = [*plan.notes, *loaded.notes, *owed.notes]
             scores = score_rows(owed.finished(), [], tasks.repeats, owed.planned)
+            for usage in earlier.usages:
+                scores.cost.add(usage)
             outcome = Outcome(path, scores, 0.0, notes=notes)
             if not len(owed) and (path / rundir.METRICS).exists():
                 print("everything was finished before; nothing to run", file=sys.stderr)
@@ -141,10 +150,13 @@ async def _collect(
             display.note(note)
 
         def told(event: Event) -> None:
-            display.note(event.text)
+            (display.progress if event.kind == "progress" else display.note)(event.text)
             if event.kind == "lost":
                 collector.stop(event.text, cancel=True)
 
+        if open_client is None:
+            rows = (row for row in tasks if owed.attempts(**row["task_id"]))
+            _record_images(outcome.path, await images.prepare(plan, told, rows))
         async with (open_client or (lambda: started(plan, outcome.path / rundir.LOGS, told)))() as client:
             collector = Collector(
                 client=client,
@@ -158,12 +170,17 @@ async def _collect(
                 redact=plan.resolved.redactor,
                 routes=plan.routes,
                 limits=_admission(plan),
+                patience=_patience(plan),
+                policies={name: ref for name in plan.routes if (ref := metering.policy_of(plan, name)) is not None},
                 max_attempts=settings.max_attempts,
                 fail_fast=settings.fail_fast,
             )
             with _interruptible(collector, display):
                 await collector.run(settings.concurrency)
-        outcome.stop_reason = collector.stop_reason
+            if (reason := collector.stop_reason) is None:
+                path = outcome.path / rundir.ROLLOUTS
+                outcome.verifier_metrics = await verifier_metrics(plan, client, path, display.note)
+        outcome.stop_reason = reason
 
 
 @contextlib.contextmanager
@@ -213,6 +230,15 @@ def _admission(plan: Plan) -> dict[str, int]:
     }
 
 
+def _patience(plan: Plan) -> dict[str, float]:
+    bounds = {
+        item.name: item.config.longest_seconds()
+        for item in plan.of_type("environment_servers")
+        if isinstance(item.config, EnvironmentServerConfig)
+    }
+    return {name: seconds for name, seconds in bounds.items() if seconds < math.inf}
+
+
 def _named(tasks: TaskFile) -> Iterator[tuple[str, str, str]]:
     return ((taskset, task_id, digest) for (taskset, task_id), digest in tasks.digests.items())
 
@@ -254,6 +280,15 @@ def _write_configuration(plan: Plan, path: Path) -> None:
         "operational": _operational(plan),
     }
     rundir.write_json(file, {"segments": [*known.get("segments", []), segment]})
+
+
+def _record_images(path: Path, digests: Mapping[str, str]) -> None:
+    """Adds the digest of each image to what is known of this start."""
+    if digests:
+        file = path / rundir.PROVENANCE
+        known = json.loads(file.read_text(encoding="utf-8"))
+        known["segments"][-1]["images"] = dict(digests)
+        rundir.write_json(file, known)
 
 
 def _operational(plan: Plan) -> dict[str, Any]:

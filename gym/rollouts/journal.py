@@ -169,10 +169,15 @@ class Loaded:
 
 @dataclass
 class LoadedFailures:
-    """The latest failed try of each attempt, whether or not a later try finished. Attributes as in `Loaded`."""
+    """The latest failed try of each attempt, whether or not a later try finished. Attributes as in `Loaded`.
+
+    Attributes:
+        usages: What the failed tries used, all of them.
+    """
 
     path: Path
     rows: dict[Key, Failure] = field(default_factory=dict)
+    usages: list[Mapping[str, int | float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     torn_at: int | None = None
 
@@ -219,6 +224,7 @@ def load_failures(path: Path, known_tasks: KnownTasks | None = None) -> LoadedFa
     loaded = LoadedFailures(path)
     for failure in reader:
         last = loaded.rows.get(failure.key)
+        loaded.usages += [failure.usage] if failure.usage else []
         if known(failure.taskset, failure.task_id) and (last is None or failure.try_ >= last.try_):
             loaded.rows[failure.key] = failure
     reader.finish()

@@ -34,6 +34,7 @@ class Display:
         self.done = self.running = self.failures = self.retries = 0
         self.mean: float | None = None
         self.begun = time.monotonic()
+        self.doing = ""
         self._live: Any = None
         self._line_at = 0.0
 
@@ -75,6 +76,8 @@ class Display:
 
         table = Table.grid(padding=(0, 1))
         ended = self.done + self.failures + self.kept
+        if self.doing:
+            table.add_row("", self.doing)
         table.add_row(ProgressBar(total=max(1, self.total + self.kept), completed=ended, width=30), self.summary())
         return table
 
@@ -86,6 +89,12 @@ class Display:
             self._live.console.print(Text(text))
         else:
             print(text, file=self.file, flush=True)
+
+    def progress(self, text: str) -> None:
+        """What is being prepared, in place of what was told before; empty at the end."""
+        self.doing = text
+        if self._live is None and text:
+            self._seldom(text)
 
     def started(self) -> None:
         """An episode began."""
@@ -113,7 +122,10 @@ class Display:
         if self.total <= EACH_UP_TO:
             self.note(f"{line}  [{self.summary()}]")
             return
+        self._seldom(self.summary(), at_once=self.done + self.failures == self.total)
+
+    def _seldom(self, text: str, *, at_once: bool = False) -> None:
         now = time.monotonic()
-        if now - self._line_at >= LINE_EVERY_SECONDS or self.done + self.failures == self.total:
+        if at_once or now - self._line_at >= LINE_EVERY_SECONDS:
             self._line_at = now
-            self.note(self.summary())
+            self.note(text)

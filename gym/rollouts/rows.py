@@ -79,6 +79,7 @@ class Failure(_Result):
     kind: Text
     message: Text
     terminal: Flag
+    usage: Usage = field(default_factory=dict)
 
 
 def repeats_of(repeats: Repeats, taskset: str) -> int:

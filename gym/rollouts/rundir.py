@@ -30,7 +30,8 @@ TASKS = "rollouts"
 EVIDENCE = "evidence"
 LOG = "run.log"
 LOGS = "logs"
-RUN_FILES = (ROLLOUTS, FAILURES, METRICS, CONFIG, PROVENANCE, IDENTITY, TASKS, EVIDENCE, LOG, LOGS)
+MODEL_CALLS = "model_calls"
+RUN_FILES = (ROLLOUTS, FAILURES, METRICS, CONFIG, PROVENANCE, IDENTITY, TASKS, EVIDENCE, LOG, LOGS, MODEL_CALLS)
 """Everything that a run writes into its directory."""
 LOCK = ".run-lock"
 

@@ -11,7 +11,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from gym.failures import EpisodeFailure
 from gym.servers import deadline
 from gym.servers.activations import Activations
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, route
+from gym.servers.capabilities import Capability
 from gym.servers.contract import (
     ACTIVATION_SECONDS,
     EXTRAS_HEADER,
@@ -28,7 +29,9 @@ from gym.servers.contract import (
     AgentSessionRequest,
     AgentSessionResponse,
     ContinuationMode,
+    McpGrant,
     ServerRef,
+    StdioConnection,
     Transport,
 )
 from gym.servers.keys import Identity
@@ -40,6 +43,7 @@ from gym.tasks.datasets import DatasetConfig
 if TYPE_CHECKING:
     from gym.servers.sandbox_access import AgentSandbox
 
+Role = Literal["policy", "oracle", "nop"]
 OBSERVATIONS = ("source", "records", "gaps")
 """What NeMo Gym's observations consist of; an adapter may report more."""
 
@@ -103,6 +107,10 @@ class AgentServer(Server[AgentConfigT]):
         transports: How the harness can call tools.
         continuations: How the harness can go on where an activation ended; empty: one activation a session.
         needs_sandbox: True for a harness that runs inside a sandbox.
+        task_users: It can work as the user that a task names.
+        stdio_tools: It can start MCP servers that are a command in the sandbox.
+        skills: It reads the skills in `~/.agents/skills` of the sandbox.
+        role: `policy`, an agent that is evaluated; `oracle` and `nop` check tasks: all done, nothing done.
         sessions: The sessions that are open, by id.
     """
 
@@ -110,12 +118,21 @@ class AgentServer(Server[AgentConfigT]):
     transports: ClassVar[frozenset[Transport]] = frozenset()
     continuations: ClassVar[frozenset[ContinuationMode]] = frozenset()
     needs_sandbox: ClassVar[bool] = False
+    task_users: ClassVar[bool] = False
+    stdio_tools: ClassVar[bool] = False
+    skills: ClassVar[bool] = False
+    role: ClassVar[Role] = "policy"
 
     def __init__(self, config: AgentConfigT, context: ServerContext) -> None:
         self._ledger = Ledger(self._open, self._end, config.session_close_retry_window_seconds)
         self.sessions = self._ledger.sessions
         self.cookie = SessionCookie(context.signer, context.name, "agent")
         super().__init__(config, context)
+
+    @classmethod
+    def asks_of_model(cls, config: AgentConfigT) -> dict[Capability, str]:  # noqa: ARG003
+        """What the harness cannot do without in its model, and why, as in `works with tools of its own`."""
+        return {}
 
     @route("/v1/agent_sessions")
     async def seed_session(self, body: AgentSessionRequest, call: Call) -> AgentSessionResponse:
@@ -195,10 +212,16 @@ class AgentServer(Server[AgentConfigT]):
             raise EpisodeFailure("termination_unconfirmed", message, stage="agent")
         return response
 
+    def _refuse_commands(self, body: AgentSessionRequest) -> None:
+        for grant in body.tool_accesses:
+            if isinstance(grant, McpGrant) and isinstance(grant.connection, StdioConnection) and not self.stdio_tools:
+                raise ServerError(422, f"{self.name} cannot start the MCP server `{grant.name}`, which is a command")
+
     def _refuse_unsupported(self, body: AgentSessionRequest) -> None:
         """Refuses what the harness cannot do, before anything is prepared."""
         if body.continuation is not None and body.continuation.mode not in self.continuations:
             raise ServerError(422, f"{self.name} cannot {body.continuation.mode}: it takes one activation a session")
+        self._refuse_commands(body)
         for grant in body.tool_accesses:
             if grant.required and grant.kind not in self.transports:
                 accepted = ", ".join(sorted(self.transports)) or "none"

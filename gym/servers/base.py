@@ -12,6 +12,7 @@ import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -188,6 +189,8 @@ class ServerContext:
         signer: Signs session cookies with the run's secret.
         sandboxes: Opens the sandbox provider of a top-level block by its name.
         keys: Issues and reads the session keys of the run.
+        records: Where model calls are recorded; None: nowhere.
+        mask: Takes the run's secrets out of a text that is kept.
     """
 
     name: str
@@ -195,6 +198,8 @@ class ServerContext:
     signer: Signer
     sandboxes: Callable[[str], SandboxProvider]
     keys: KeyRing = field(default_factory=KeyRing)
+    records: Path | None = None
+    mask: Callable[[str], str] = str
 
 
 class Server(Generic[ConfigT]):

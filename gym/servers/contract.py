@@ -23,6 +23,12 @@ ROLLOUT_HEADER = "x-ng-rollout-id"
 ACTIVATION_HEADER = "x-ng-agent-activation"
 """Which activation of a session that continues a request is: 1, 2, ..."""
 
+SESSION_HEADER = "x-gym-session-id"
+"""Names the agent session that a server of the run makes a call for; session keys say it themselves."""
+
+INVOCATION_HEADER = "x-gym-invocation-id"
+"""Names the start of a harness that a call belongs to, where the harness can send a header; recorded as it is."""
+
 ACTIVATION_SECONDS = "agent_timeout_sec"
 """Metadata of a request that bounds its activation, in seconds: preparation, queueing and staging included."""
 
@@ -159,13 +165,21 @@ class McpConnection(Whole):
     headers: dict[str, str] = Field(default_factory=dict)
 
 
+class StdioConnection(Whole):
+    """An MCP server that is a command in the sandbox; only agents that say so (`stdio_tools`) are granted one."""
+
+    transport: Literal["stdio"] = "stdio"
+    command: str
+    args: list[str] = Field(default_factory=list)
+
+
 class McpGrant(Whole):
     """Tools of an MCP server."""
 
     kind: Literal["mcp"] = "mcp"
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     required: bool = True
-    connection: McpConnection
+    connection: McpConnection | StdioConnection
 
 
 Grant = Annotated[DirectHttpGrant | McpGrant, Field(discriminator="kind")]
@@ -180,10 +194,16 @@ class SandboxConnection(Whole):
 
 
 class SandboxAccess(Wire):
-    """A lent sandbox, and the directory to work in."""
+    """A lent sandbox, and the directory to work in.
+
+    What only our agents know is left out unless it is set, so that others refuse a task that needs it: `user`, as whom
+    the agent is to work, and `keeps_services`: what it leaves running for the verifier goes on after its end.
+    """
 
     connection: SandboxConnection
     workdir: str
+    user: str | None = None
+    keeps_services: bool = False
 
 
 class SeedSessionRequest(Wire):

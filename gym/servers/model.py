@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from gym.apis.clients.api import ClientApi
 from gym.apis.clients.chat import ChatClient
@@ -21,12 +21,17 @@ from gym.apis.clients.messages import MessagesClient
 from gym.apis.clients.responses import ResponsesClient
 from gym.apis.errors import api_error
 from gym.apis.estimate import tokens_in
-from gym.apis.events import Event, unfold
+from gym.apis.events import Ended, Event, unfold
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.apis.sse import MEDIA_TYPE
 from gym.apis.streaming import EventStream
+from gym.capture.budget import Budgets, PolicyCalls
+from gym.capture.exchange import Asked, CallBook, note_usage
+from gym.capture.prices import Price
+from gym.capture.store import Store
 from gym.failures import EpisodeFailure
-from gym.servers.base import Call, Reply, Route, Server, ServerConfig, ServerError
+from gym.servers.base import OPERATIONAL, Call, Reply, Route, Server, ServerConfig, ServerContext, ServerError, route
+from gym.servers.capabilities import Capabilities
 
 DELTAS = 4
 """Pieces into which a text is cut that came whole."""
@@ -43,8 +48,38 @@ log = logging.getLogger(__name__)
 class ModelServerConfig(ServerConfig):
     """Settings that every model server has."""
 
+    prices: dict[str, Price] = Field(
+        default_factory=dict,
+        description="Prices by model name or pattern, before those of the run's `prices`.",
+        json_schema_extra=OPERATIONAL,
+    )
+    budgets: Budgets = Field(
+        default_factory=Budgets,
+        description="Set by the run's settings of the same names; of a policy only.",
+        json_schema_extra=OPERATIONAL,
+    )
+
+    capabilities: Capabilities = Field(
+        default_factory=Capabilities,
+        description="What the model can do, as far as it is known: agents and tasks that ask for more are refused.",
+        json_schema_extra=OPERATIONAL,
+    )
+
+    @property
+    def served_model(self) -> str | None:
+        """The model's name where the settings say it: what it costs is looked up before the start."""
+        return None
+
 
 ModelConfigT = TypeVar("ModelConfigT", bound=ModelServerConfig)
+
+
+class RolloutName(BaseModel):
+    """Names a rollout, by `EpisodeId.key`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rollout: str
 
 
 class ApiBody(BaseModel):
@@ -62,10 +97,19 @@ class ModelServer(Server[ModelConfigT]):
 
     Attributes:
         scripted: True for a policy that plays a script and runs nothing of a model's choosing.
+        costs_nothing: True for a policy that pays nobody, whatever the prices say.
     """
 
     config_type: ClassVar[type[ServerConfig]] = ModelServerConfig
     scripted: ClassVar[bool] = False
+    costs_nothing: ClassVar[bool] = False
+
+    def __init__(self, config: ModelConfigT, context: ServerContext) -> None:
+        super().__init__(config, context)
+        store = None if context.records is None else Store(context.records, context.name, context.mask)
+        self._calls = CallBook(
+            context.name, config.budgets, config.prices, store, costs_nothing=self.costs_nothing or self.scripted
+        )
 
     @property
     def model(self) -> str:
@@ -91,6 +135,7 @@ class ModelServer(Server[ModelConfigT]):
         A server of the run gets its response as it would in this process, with counts that may be unknown.
         """
         response = await self.respond(api.request(body), call)
+        note_usage(response.usage)
         if api is RESPONSES and call.identity is None:
             return response.model_dump_json(exclude_unset=True).encode()
         return json.dumps(api.answer(response, body)).encode()
@@ -99,12 +144,19 @@ class ModelServer(Server[ModelConfigT]):
         """The answer to a client's request as a stream of its API. Raises as `respond`."""
         encoder = api.encoder(body)
         async for events in self.events(api.request(body), call):
+            if events and isinstance(last := events[-1], Ended):
+                note_usage(last.usage)
             if piece := b"".join(map(encoder.event, events)):
                 yield piece
 
     async def counted(self, body: Body, call: Call) -> Body:  # noqa: ARG002
         """The tokens of a Messages request: an estimate, unless the provider counts."""
         return {"input_tokens": tokens_in(MESSAGES.request(body)), "estimated": True}
+
+    @route("/policy_calls")
+    async def policy_calls(self, body: RolloutName, call: Call) -> PolicyCalls:  # noqa: ARG002
+        """What a rollout that has ended used. It is forgotten here: ask once."""
+        return self._calls.take(body.rollout)
 
     def opens_to_keys(self, path: str) -> bool:
         """A session key opens the model APIs."""
@@ -129,20 +181,38 @@ class ModelServer(Server[ModelConfigT]):
         """The typed answer for a server of this process."""
         if body.stream:
             raise ServerError(400, "streams go over HTTP")
-        return await self.respond(body, call)
+        asked = {name: getattr(body, name) for name in body.model_fields_set}
+        exchange = await self._calls.open(Asked(RESPONSES, asked, call), self.model)
+        with exchange.answering():
+            response = await self.respond(body, call)
+            note_usage(response.usage)
+        exchange.answered(response.model_dump_json(exclude_unset=True).encode())
+        return response
 
     async def _in_process(self, api: ClientApi, body: ApiBody, call: Call) -> Body:
         if (asked := body.model_dump()).get("stream"):
             raise ServerError(400, "streams go over HTTP")
-        answer: Body = json.loads(await self.answered(api, asked, call))
+        answer: Body = json.loads(await self._whole(Asked(api, asked, call), call))
+        return answer
+
+    async def _whole(self, asked: Asked, call: Call) -> bytes:
+        exchange = await self._calls.open(asked, self.model)
+        with exchange.answering():
+            answer = await self.answered(asked.api, dict(asked.body), call)
+        exchange.answered(answer)
         return answer
 
     async def _reply(self, api: ClientApi, raw: bytes, call: Call) -> Reply:
         body = _decoded(raw)
-        if not body.get("stream"):
-            return Reply(await self.answered(api, body, call), headers=JSON_HEADERS)
-        pieces = self.streamed(api, body, call)
-        stream = EventStream(pieces, lambda error: api.encoder(body).failure(api_error(error)))
+        asked = Asked(api, body, call, stream=bool(body.get("stream")), size=len(raw))
+        if not asked.stream:
+            return Reply(await self._whole(asked, call), headers=JSON_HEADERS)
+        exchange = await self._calls.open(asked, self.model)
+
+        def failure(error: Exception) -> bytes:
+            return api.encoder(body).failure(api_error(error))
+
+        stream = EventStream(exchange.through(self.streamed(api, body, call), failure), failure)
         return Reply(await stream.begin(), headers=STREAM_HEADERS)
 
     async def _count(self, body: ApiBody, call: Call) -> Body:

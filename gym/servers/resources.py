@@ -295,7 +295,7 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         """Prepares what the episode needs. Cancelled by a close that comes meanwhile; `close` follows a failure."""
 
     @classmethod
-    def task_images(cls, task: TaskT) -> Iterable[str]:  # noqa: ARG003
+    def task_images(cls, task: TaskT, config: ResourcesConfigT) -> Iterable[str]:  # noqa: ARG003
         """The images that a task's sandboxes start from, where the task itself names them: had ready before the run."""
         return ()
 

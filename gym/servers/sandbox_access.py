@@ -41,11 +41,15 @@ class AgentSandbox:
     Attributes:
         workdir: Where the task's files lie, as the owner says it.
         owned: False for a sandbox of Resources.
+        user: Whom the task wants the agent to be; None: it does not say.
+        keeps_services: What the agent has left running as a service goes on after its end.
     """
 
     sandbox: Sandbox
     workdir: str
     owned: bool
+    user: str | None = None
+    keeps_services: bool = False
 
     async def release(self) -> None:
         """Stops a sandbox of the agent's own; in a lent one, ends only what the agent started.
@@ -68,7 +72,9 @@ async def take_sandbox(agent: AgentServer[Any], config: SandboxedAgentConfig, se
         if access is not None:
             provider = _provider(agent, access.connection.provider_config_ref)
             sandbox = await provider.connect(access.connection.descriptor)
-            session.sandbox = AgentSandbox(sandbox, access.workdir, owned=False)
+            session.sandbox = AgentSandbox(
+                sandbox, access.workdir, owned=False, user=access.user, keeps_services=access.keeps_services
+            )
         elif config.sandbox_provider is not None:
             provider = _provider(agent, config.sandbox_provider)
             labels = {"agent": agent.name, "session": session.id, "rollout": session.request.episode_id.key}

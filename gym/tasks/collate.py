@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from gym.composition.roots import find
 from gym.errors import UserError
+from gym.planning.capabilities import blind_model, has_image
 from gym.planning.plan import Plan, PlannedDataset
 from gym.rollouts.identity import task_digest
 from gym.servers.resources import ResourcesServer
@@ -98,6 +99,9 @@ def _rows(plan: Plan, path: Path, planned: PlannedDataset, collated: TaskFile) -
             key = (task.task_id.taskset, task.task_id.task_id)
             if key[0] not in plan.routes:
                 raise RowError(f"no route for the taskset `{key[0]}`; routes: {', '.join(plan.routes)}")
+            model = blind_model(plan, key[0])
+            if model is not None and has_image(task.task_input.responses_create_params.input):
+                raise RowError(f"has an image, and {model} is declared to do without images (capabilities.images)")
             if key in collated.digests:
                 raise RowError(f"the task id `{key[1]}` stands twice in the taskset `{key[0]}`")
         except RowError as error:

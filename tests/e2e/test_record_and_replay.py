@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gym.capture.reader import calls, of_rollout
+from gym.responses_api_models.replay_model.tape import base_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "hush-hush-4711"
@@ -42,13 +43,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_call_of_a_run_is_recorded_and_counted(recorded: Path) -> None:
     for row in rows(recorded):
-        mine = list(of_rollout(recorded, row["rollout_id"]))
+        tried = f"-a{row['try']}" if row["try"] else ""
+        mine = list(of_rollout(recorded, row["rollout_id"] + tried))
         assert row["usage"]["model_calls"] == row["policy_calls"]["calls"] == len(mine)
         assert row["usage"]["input_tokens"] == sum(call.tokens.input_tokens or 0 for call in mine)
         assert len({call.session for call in mine}) == 1
         said = [item for call in mine for item in call.answer_json()["output"]]
         assert said == [item for item in row["response"]["output"] if item["type"] != "function_call_output"]
-    assert sum(1 for _ in calls(recorded)) == sum(row["usage"]["model_calls"] for row in rows(recorded))
+    kept = {*rewards(recorded)}
+    assert {base_of(call.rollout) for call in calls(recorded)} == kept
     assert json.loads((recorded / "metrics.json").read_text())["cost"]["known_usd"] == 0.0
 
 
@@ -60,8 +63,10 @@ def test_a_run_is_played_back_with_the_same_rewards(recorded: Path, hosting: str
     again = rewards(tmp_path / "again")
     assert again.items() <= rewards(recorded).items()
     assert len(again) == (3 if limit else len(rewards(recorded)))
-    played = {call.rollout: call.answer for call in calls(tmp_path / "again")}
-    assert played == {call.rollout: call.answer for call in calls(recorded) if call.rollout in played}
+    # A busy machine may make a try fail; of several the last one is played.
+    played = {base_of(call.rollout): call.answer for call in calls(tmp_path / "again")}
+    before = {base_of(call.rollout): call.answer for call in calls(recorded)}
+    assert played.items() <= before.items()
 
 
 def test_another_prompt_is_told_as_the_difference_that_it_is(recorded: Path, tmp_path: Path) -> None:
@@ -88,7 +93,7 @@ def test_the_budget_of_the_run_ends_it_and_the_rest_can_be_done_later(tmp_path: 
     assert "max_run_calls" in json.loads((tmp_path / "out" / "metrics.json").read_text())["stop_reason"]
     done = rewards(tmp_path / "out")
     assert 0 < len(done) < 12
-    (failure,) = rows(tmp_path / "out", "failures")
+    failure = rows(tmp_path / "out", "failures")[-1]
     assert (failure["kind"], failure["usage"]["model_calls"] > 0) == ("run_budget_exhausted", True)
     gym_run("output=out", cwd=tmp_path)
     assert len(rewards(tmp_path / "out")) == 12

@@ -32,6 +32,11 @@ class AnthropicModelConfig(ProviderModelConfig):
         16384, ge=1, description="Limit of an answer in tokens, thinking included; used where a request sets none."
     )
 
+    @property
+    def served_model(self) -> str:
+        """The provider's name of the model."""
+        return self.anthropic_model
+
 
 class AnthropicModel(ProviderModel[AnthropicModelConfig]):
     """A policy that speaks the Messages API."""

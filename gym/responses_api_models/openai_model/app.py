@@ -42,6 +42,11 @@ class OpenAIModelConfig(ProviderModelConfig):
         "max_completion_tokens", description="Request field of `chat` that limits the output tokens at this provider."
     )
 
+    @property
+    def served_model(self) -> str:
+        """The provider's name of the model."""
+        return self.openai_model
+
 
 class OpenAIModel(ProviderModel[OpenAIModelConfig]):
     """A policy that speaks Chat Completions, or Responses."""

@@ -53,6 +53,11 @@ class VLLMModelConfig(ProviderModelConfig):
         description="Asks vLLM for token ids and log probabilities, and keeps them on the last item of each response.",
     )
 
+    @property
+    def served_model(self) -> str:
+        """The provider's name of the model."""
+        return self.model
+
     @model_validator(mode="after")
     def _token_ids_need_chat(self) -> Self:
         if self.return_token_ids and self.api != "chat":

@@ -1,0 +1,1 @@
+"""What a model server keeps of its calls: the calls themselves, their tokens and cost, the budgets they draw on."""

@@ -1,0 +1,288 @@
+"""One call of a model server on its way: admitted, answered, counted, recorded. Each exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gym.apis.errors import ProviderFailure, api_error
+from gym.apis.estimate import CHARACTERS_PER_TOKEN
+from gym.apis.responses import Usage
+from gym.capture.budget import Budgets, Meter, PolicyCalls, Ticket
+from gym.capture.prices import FREE, Cost, Price, cost_of, price_of
+from gym.capture.store import Store
+from gym.capture.usage import Tokens, tokens_of
+from gym.failures import EpisodeFailure
+from gym.servers.base import Call, ServerError
+from gym.servers.contract import ACTIVATION_HEADER, INVOCATION_HEADER, ROLLOUT_HEADER, SESSION_HEADER
+
+if TYPE_CHECKING:
+    from gym.apis.clients.api import ClientApi
+
+CLIENT_LEFT = 499
+EXPECTED_OUTPUT_TOKENS = 1000
+"""What a call that sets no limit is expected to answer."""
+
+_current: ContextVar[Exchange | None] = ContextVar("gym_exchange", default=None)
+log = logging.getLogger(__name__)
+
+
+def note_usage(usage: Usage | None) -> None:
+    """Says what the provider told of the tokens, where the client's API cannot say it, or not as it was told."""
+    if (exchange := _current.get()) is not None:
+        exchange.tokens = Tokens.of(usage)
+
+
+def note_attempts(number: int) -> None:
+    """Says how often the provider was asked."""
+    if (exchange := _current.get()) is not None:
+        exchange.attempts = number
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a client asks. `size` is the length of its body in characters, where that is known."""
+
+    api: ClientApi
+    body: Mapping[str, Any]
+    call: Call
+    stream: bool = False
+    size: int = 0
+
+
+class CallBook:
+    """Counts and records the calls of one model server.
+
+    Args:
+        store: Where they are recorded; None: they are only counted.
+        costs_nothing: The model is a script, or plays something back.
+    """
+
+    def __init__(
+        self, name: str, budgets: Budgets, prices: Mapping[str, Price], store: Store | None, *, costs_nothing: bool
+    ) -> None:
+        self.name = name
+        self._meter = Meter(budgets)
+        self._counts_ahead = bool(budgets.given())
+        self._prices = prices
+        self._store = store
+        self._costs_nothing = costs_nothing
+        self._warned: set[str] = set()
+
+    async def open(self, asked: Asked, model: str) -> Exchange:
+        """Lets a call begin, when its budgets have room for it.
+
+        Raises:
+            EpisodeFailure: `budget_exhausted` or `run_budget_exhausted`.
+        """
+        exchange = Exchange(self, asked, model, FREE if self._costs_nothing else price_of(self._prices, model))
+        try:
+            expected = exchange.expected() if self._counts_ahead else Tokens()
+            usd = exchange.price.of(expected) if exchange.price else None
+            exchange.ticket = await self._meter.admit(exchange.rollout, expected.total or 0, usd or 0.0)
+        except EpisodeFailure as refusal:
+            exchange.failed(refusal)
+            raise
+        except asyncio.CancelledError:
+            exchange.left()
+            raise
+        return exchange
+
+    def take(self, rollout: str) -> PolicyCalls:
+        """What a rollout that has ended used; it is forgotten here."""
+        return self._meter.take(rollout)
+
+    def close(self, exchange: Exchange, answer: bytes, status: int, error: Mapping[str, Any] | None) -> None:
+        """Counts and records a call that has ended."""
+        tokens, cost = exchange.tokens or Tokens(), self._cost(exchange) if answer else Cost()
+        if exchange.ticket is not None:
+            spent = exchange.estimate(answer) if tokens.total is None else tokens.total
+            self._meter.settle(exchange.ticket, tokens, cost, spent, answered=bool(answer))
+        if self._store is not None:
+            counted = {"tokens": tokens.known() or None, "cost_usd": cost.usd, "cost_source": cost.source}
+            said = {name: value for name, value in {**exchange.head(), **counted}.items() if value is not None}
+            self._store.add(said | _end(answer, status, error), exchange.asked.body)
+
+    def _cost(self, exchange: Exchange) -> Cost:
+        if exchange.ticket is None:
+            return Cost()
+        cost = cost_of(exchange.tokens or Tokens(), exchange.price)
+        if self._costs_nothing:
+            return Cost(0.0, "free")
+        if cost.usd is None and exchange.price is None and exchange.model not in self._warned:
+            self._warned.add(exchange.model)
+            log.warning("%s: no price for the model %s: its cost is unknown; see `prices`", self.name, exchange.model)
+        return cost
+
+
+@dataclass
+class Exchange:
+    """A call that has begun.
+
+    Attributes:
+        ticket: What it has reserved; None where it was refused.
+        tokens: What it used, as far as that is known.
+        attempts: How often the provider was asked.
+    """
+
+    book: CallBook
+    asked: Asked
+    model: str
+    price: Price | None
+    ticket: Ticket | None = None
+    tokens: Tokens | None = None
+    attempts: int | None = None
+    _started_at: float = field(default_factory=time.time)
+    _begun: float = field(default_factory=time.perf_counter)
+    _first_byte: float | None = None
+    _is_over: bool = False
+
+    @property
+    def rollout(self) -> str | None:
+        """Whose call it is. The session key says it; a server of the run, which has none, says it by header."""
+        call = self.asked.call
+        return call.identity.rollout if call.identity else call.headers.get(ROLLOUT_HEADER)
+
+    def expected(self) -> Tokens:
+        """What it will need, as far as that can be told before."""
+        body = self.asked.body
+        limits = (body.get(name) for name in ("max_output_tokens", "max_completion_tokens", "max_tokens"))
+        limit = next((value for value in limits if isinstance(value, int) and value > 0), EXPECTED_OUTPUT_TOKENS)
+        return Tokens(input_tokens=self._characters() // CHARACTERS_PER_TOKEN, output_tokens=limit)
+
+    def estimate(self, answer: bytes) -> int:
+        """The tokens that a call is taken to have used which does not tell: none, where nothing was answered."""
+        return (self._characters() + len(answer)) // CHARACTERS_PER_TOKEN if answer else 0
+
+    def _characters(self) -> int:
+        return self.asked.size or len(str(self.asked.body))
+
+    def head(self) -> dict[str, Any]:
+        """What the record says of it beside request and answer."""
+        call, asked = self.asked.call, self.asked
+        who = call.identity
+        return {
+            "instance": self.book.name,
+            "rollout": self.rollout,
+            "session": who.session if who else call.headers.get(SESSION_HEADER),
+            "activation": who.activation if who else _number(call.headers.get(ACTIVATION_HEADER)),
+            "invocation": call.headers.get(INVOCATION_HEADER),
+            "api": asked.api.name,
+            "path": asked.api.path,
+            "stream": asked.stream,
+            "model": self.model,
+            "started_at": round(self._started_at, 6),
+            "first_byte_seconds": None if self._first_byte is None else round(self._first_byte, 6),
+            "seconds": round(time.perf_counter() - self._begun, 6),
+            "attempts": self.attempts,
+        }
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """What happens inside may note things about this call; what goes wrong inside ends it."""
+        before = _current.set(self)
+        try:
+            yield
+        except Exception as error:
+            self.failed(error)
+            raise
+        except BaseException:
+            self.left()
+            raise
+        finally:
+            _current.reset(before)
+
+    async def through(
+        self, pieces: AsyncGenerator[bytes, None], failure: Callable[[Exception], bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """The pieces of a streamed answer as they come; the call ends with them.
+
+        Args:
+            failure: How the API tells that a stream broke off. What goes wrong before the first piece is raised.
+        """
+        answer: list[bytes] = []
+        _current.set(self)  # in the task that reads ahead, which is this stream's own
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    if self._first_byte is None:
+                        self._first_byte = time.perf_counter() - self._begun
+                    answer.append(piece)
+                    yield piece
+        except Exception as error:
+            if not answer:
+                self.failed(error)
+                raise
+            is_between = answer[-1].endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
+            last = (b"" if is_between else b"\n\n") + failure(error)
+            self.failed(error, b"".join([*answer, last]))
+            yield last
+            return
+        except BaseException:  # the client has gone, perhaps because it had all that it wanted
+            self.left(b"".join(answer))
+            raise
+        self.answered(b"".join(answer))
+
+    def answered(self, answer: bytes) -> None:
+        """It has ended well."""
+        self._over(answer, 200, None)
+
+    def failed(self, error: Exception, answer: bytes = b"") -> None:
+        """It has failed, after so much of its answer."""
+        self._over(answer, api_error(error).status, told(error))
+
+    def left(self, answer: bytes = b"") -> None:
+        """Its client has gone, after so much of the answer."""
+        if self.asked.api.complete.search(answer):
+            self.answered(answer)
+        else:
+            self._over(answer, CLIENT_LEFT, {"kind": "cancelled", "message": "the client left before the end"})
+
+    def _over(self, answer: bytes, status: int, error: Mapping[str, Any] | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if self.tokens is None:
+            self.tokens = tokens_of(self.asked.api.name, answer, stream=self.asked.stream)
+        self.book.close(self, answer, status, error)
+
+
+def told(error: Exception) -> dict[str, Any]:
+    """A failure as data, from which `failure_of` makes it again."""
+    seen = api_error(error)
+    data: dict[str, Any] = {"kind": seen.kind or None, "message": getattr(error, "message", None) or seen.text}
+    if isinstance(error, ProviderFailure):
+        provider = {"status": error.status, "text": error.text, "details": error.details}
+        data["provider"] = provider | {"retry_after": error.retry_after}
+    elif not isinstance(error, EpisodeFailure):
+        data["status"] = seen.status
+    return data
+
+
+def failure_of(data: Mapping[str, Any]) -> Exception:
+    """The failure that was recorded."""
+    kind, message = data.get("kind"), str(data.get("message") or "")
+    if kind is None:
+        return ServerError(int(data.get("status", 500)), message)
+    if (provider := data.get("provider")) is not None:
+        return ProviderFailure(kind, message, **provider)
+    return EpisodeFailure(kind, message)
+
+
+def _end(answer: bytes, status: int, error: Mapping[str, Any] | None) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = {"status": status, "answer": answer.decode()}
+    except UnicodeDecodeError:
+        said = {"status": status, "answer_base64": base64.b64encode(answer).decode()}
+    return said if error is None else {**said, "error": error}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None

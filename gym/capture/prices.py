@@ -1,0 +1,105 @@
+"""What a call costs. A price that nobody knows stays unknown; it is never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from gym.capture.usage import Tokens
+from gym.servers.base import describe
+
+Source = Literal["provider", "table", "free"]
+MILLION = 1_000_000
+
+
+class Price(BaseModel):
+    """Prices of a model, in USD per million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float = Field(ge=0, allow_inf_nan=False, description="Input tokens that were not cached.")
+    cached_input: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Input tokens read from the provider's cache; null: as `input`."
+    )
+    output: float = Field(ge=0, allow_inf_nan=False, description="Output tokens, reasoning included.")
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether nothing costs anything, however many tokens there are."""
+        return not (self.input or self.cached_input or self.output)
+
+    def of(self, tokens: Tokens) -> float | None:
+        """The cost in USD; None where the tokens are not known."""
+        if self.is_zero:
+            return 0.0
+        if tokens.input_tokens is None or tokens.output_tokens is None:
+            return None
+        cached = min(tokens.cached_input_tokens or 0, tokens.input_tokens)
+        cached_price = self.input if self.cached_input is None else self.cached_input
+        read = (tokens.input_tokens - cached) * self.input + cached * cached_price
+        return (read + tokens.output_tokens * self.output) / MILLION
+
+
+Prices = dict[str, Price]
+"""Prices by the model's name, or by a pattern such as `local/*`."""
+
+FREE = Price(input=0, cached_input=0, output=0)
+_TABLE: TypeAdapter[Prices] = TypeAdapter(Prices)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call cost. `usd` is None where that is unknown; then there is no `source` either."""
+
+    usd: float | None = None
+    source: Source | None = None
+
+
+def price_of(prices: Mapping[str, Price], model: str) -> Price | None:
+    """The price of a model: under its own name, else of the first pattern that it fits."""
+    if model in prices:
+        return prices[model]
+    return next((price for pattern, price in prices.items() if fnmatchcase(model, pattern)), None)
+
+
+def cost_of(tokens: Tokens, price: Price | None) -> Cost:
+    """The provider's own word where it gave one, else the table's."""
+    if tokens.cost_usd is not None:
+        return Cost(tokens.cost_usd, "provider")
+    usd = None if price is None else price.of(tokens)
+    return Cost() if usd is None else Cost(usd, "table")
+
+
+def load(path: Path) -> Prices:
+    """A price table: a YAML mapping of names or patterns to prices.
+
+    Raises:
+        ValueError: The file cannot be read, or is no such table; in one line.
+    """
+    import yaml
+
+    try:
+        return _TABLE.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise ValueError(describe(error)) from error
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def total_line(known_usd: float | None, calls: int, without_price: int) -> str:
+    """`0.00468 USD known, 1 of 4 calls without a price`; a total that leaves something out says so."""
+    if not without_price:
+        return f"{shown(known_usd or 0.0)} USD"
+    known = "unknown" if known_usd is None else f"{shown(known_usd)} USD known"
+    return f"{known}, {without_price} of {calls} call{'' if calls == 1 else 's'} without a price"
+
+
+def shown(usd: float) -> str:
+    """An amount without needless zeros; below a millionth of a dollar as it is."""
+    text = f"{usd:.6f}".rstrip("0").rstrip(".")
+    return text if text != "0" or not usd else f"{usd:.3g}"

@@ -1,0 +1,72 @@
+"""Prices: the case of an unknown price, patterns, and a table that is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gym.capture.prices import Cost, cost_of, load, price_of, shown, total_line
+from gym.capture.usage import Tokens
+
+TABLE = """\
+known: {input: 1.0, cached_input: 0.1, output: 2.0}   # USD per million tokens
+local/*: {input: 0, cached_input: 0, output: 0}
+"""
+ROWS: list[tuple[str, Tokens, Cost]] = [
+    ("vendor/new-model", Tokens(1000, 800, 100), Cost()),
+    ("router/other", Tokens(1000, None, 100, cost_usd=0.0042), Cost(0.0042, "provider")),
+    ("known", Tokens(1000, 800, 100), Cost(0.00048, "table")),
+    ("local/free", Tokens(1000, None, 100), Cost(0.0, "table")),
+]
+"""Case 16, an unknown price: four calls, and what each costs."""
+
+
+def test_an_unknown_price_is_no_price_of_zero(tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text(TABLE)
+    prices = load(tmp_path / "prices.yaml")
+    costs = [cost_of(tokens, price_of(prices, model)) for model, tokens, _ in ROWS]
+    assert [cost.source for cost in costs] == [cost.source for _, _, cost in ROWS]
+    assert [cost.usd for cost in costs] == pytest.approx([cost.usd for _, _, cost in ROWS])
+    known = [cost.usd for cost in costs if cost.usd is not None]
+    assert (
+        total_line(sum(known), len(costs), len(costs) - len(known)) == "0.00468 USD known, 1 of 4 calls without a price"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "usd"),
+    [(Tokens(), None), (Tokens(10, None, None), None), (Tokens(1_000_000, None, 0), 1.0), (Tokens(5, 10, 0), 5e-7)],
+)
+def test_tokens_that_are_not_known_have_no_cost(tokens: Tokens, usd: float | None, tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text(TABLE)
+    assert cost_of(tokens, load(tmp_path / "prices.yaml")["known"]).usd == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (total_line(0.00468, 4, 0), "0.00468 USD"),
+        (total_line(None, 1, 1), "unknown, 1 of 1 call without a price"),
+        (total_line(0.0, 3, 0), "0 USD"),
+        (shown(12.5), "12.5"),
+        (shown(2.5e-9), "2.5e-09"),
+    ],
+)
+def test_amounts_are_told(line: str, expected: str) -> None:
+    assert line == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("known: {input: 1}", "known.output: Field required"),
+        ("known: {input: -1, output: 1}", "known.input: Input should be greater than or equal to 0"),
+        ("- known", "valid dictionary"),
+        ("a: [", "while parsing"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        load(tmp_path / "prices.yaml")
