@@ -32,7 +32,9 @@ async def counted(client: Client, policy: ServerRef | None, rollout: str) -> Pol
 
 
 def fields(said: Mapping[str, Any], calls: PolicyCalls | None) -> dict[str, Any]:
-    """The fields of a row: `usage`, filled where the harness does not say, and `policy_calls`.
+    """The fields of a row: `usage`, filled where the harness does not say, `policy_calls`, and where the two differ.
+
+    A harness that says less than was counted has tried calls again, or has made some that it does not tell of.
 
     Args:
         said: The usage that the harness reports.
@@ -49,5 +51,11 @@ def fields(said: Mapping[str, Any], calls: PolicyCalls | None) -> dict[str, Any]
         "calls_with_price": sum(calls.cost_sources.values()),
         "calls_without_price": calls.calls_without_price,
     }
+    differing = {
+        name: {"harness": said[name], "counted": count}
+        for name, count in own.items()
+        if count is not None and said.get(name) not in (None, count)
+    }
     known = {name: value for name, value in {**own, **said, **money}.items() if value is not None}
-    return {"usage": known, "policy_calls": calls.model_dump(mode="json", exclude_defaults=True)}
+    told: dict[str, Any] = {"usage": known, "policy_calls": calls.model_dump(mode="json", exclude_defaults=True)}
+    return told | ({"usage_differences": differing} if differing else {})
