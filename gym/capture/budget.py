@@ -22,7 +22,7 @@ from gym.servers.base import OPERATIONAL
 class Budgets(BaseModel):
     """Budgets of the policy. None: no bound."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     max_policy_calls: int | None = Field(None, ge=1, description="Calls of the policy in one rollout; null: no limit.")
     max_policy_tokens: int | None = Field(
@@ -135,55 +135,62 @@ class _Account:
 class Ticket:
     """A call in flight: whose, and what it has reserved."""
 
-    rollout: str | None
+    accounts: tuple[_Account, ...]
     tokens: int
     usd: float
 
 
 class Meter:
-    """Counts the calls of one model server, and holds them to their budgets."""
+    """Counts the calls of one model server, and holds them to their budgets.
+
+    Several runs may use one server, and their rollouts have the same names: each run is counted by itself.
+    """
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
-        self._run = _Account()
-        self._rollouts: dict[str, _Account] = {}
+        self._runs: dict[str | None, _Account] = {}
+        self._rollouts: dict[tuple[str | None, str], _Account] = {}
         self._changed = asyncio.Event()
 
-    async def admit(self, rollout: str | None, tokens: int, usd: float) -> Ticket:
+    async def admit(self, rollout: str | None, tokens: int, usd: float, *, run: str | None = None) -> Ticket:
         """Lets a call begin, at once or when calls in flight have ended.
 
         Args:
             rollout: Whose call it is; None for one that belongs to no rollout.
             tokens: What it is expected to need.
             usd: The same in money.
+            run: The run that the rollout belongs to; None for one without a name, which all such calls share.
 
         Raises:
             EpisodeFailure: `budget_exhausted` or `run_budget_exhausted`: nothing is left.
         """
         set_ = self._budgets
-        account = self._account(rollout)
+        whole = self._runs.setdefault(run, _Account())
+        account = None if rollout is None else self._rollouts.setdefault((run, rollout), _Account())
         while True:
-            self._refuse(set_, account)
+            self._refuse(set_, whole, account)
             own = account is not None and account.is_reserved(set_.max_policy_tokens, set_.max_policy_cost_usd)
-            if not own and not self._run.is_reserved(set_.max_run_tokens, set_.max_run_cost_usd):
+            if not own and not whole.is_reserved(set_.max_run_tokens, set_.max_run_cost_usd):
                 break
             await self._changed.wait()
-        for one in (account, self._run):
-            if one is not None:
-                one.reserve(tokens, usd)
-        return Ticket(rollout, tokens, usd)
+        accounts = (whole,) if account is None else (account, whole)
+        for one in accounts:
+            one.reserve(tokens, usd)
+        return Ticket(accounts, tokens, usd)
 
     def settle(self, ticket: Ticket, tokens: Tokens, cost: Cost, spent: int, *, answered: bool = True) -> None:
         """A call has ended. `spent` are its tokens, estimated where it does not tell them."""
-        for one in (self._rollouts.get(ticket.rollout or ""), self._run):
-            if one is not None:
-                one.settle(ticket, tokens, cost, spent, answered)
+        for one in ticket.accounts:
+            one.settle(ticket, tokens, cost, spent, answered)
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def take(self, rollout: str) -> PolicyCalls:
-        """What a rollout that has ended used; it is forgotten here."""
-        account = self._rollouts.pop(rollout, _Account())
+    def take(self, rollout: str, *, run: str | None = None) -> PolicyCalls:
+        """What a rollout that has ended used; it is forgotten here.
+
+        An agent server of others does not pass on the name of the run: its calls are found without.
+        """
+        account = self._rollouts.pop((run, rollout), None) or self._rollouts.pop((None, rollout), _Account())
         told = account.told
         return PolicyCalls(
             calls=account.calls,
@@ -196,11 +203,8 @@ class Meter:
             exhausted=list(account.exhausted),
         )
 
-    def _account(self, rollout: str | None) -> _Account | None:
-        return None if rollout is None else self._rollouts.setdefault(rollout, _Account())
-
-    def _refuse(self, set_: Budgets, account: _Account | None) -> None:
-        run = self._run.used_up(set_.max_run_calls, set_.max_run_tokens, set_.max_run_cost_usd)
+    def _refuse(self, set_: Budgets, whole: _Account, account: _Account | None) -> None:
+        run = whole.used_up(set_.max_run_calls, set_.max_run_tokens, set_.max_run_cost_usd)
         if run is not None:
             raise _refusal(RUN_BUDGET_EXHAUSTED, f"max_run_{run}", "the run", set_)
         if account is None:

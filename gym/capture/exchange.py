@@ -21,7 +21,7 @@ from gym.capture.store import Store
 from gym.capture.usage import Tokens, tokens_of
 from gym.failures import EpisodeFailure
 from gym.servers.base import Call, ServerError
-from gym.servers.contract import ACTIVATION_HEADER, INVOCATION_HEADER, ROLLOUT_HEADER, SESSION_HEADER
+from gym.servers.contract import ACTIVATION_HEADER, INVOCATION_HEADER, SESSION_HEADER
 
 if TYPE_CHECKING:
     from gym.apis.clients.api import ClientApi
@@ -86,7 +86,9 @@ class CallBook:
         try:
             expected = exchange.expected() if self._counts_ahead else Tokens()
             usd = exchange.price.of(expected) if exchange.price else None
-            exchange.ticket = await self._meter.admit(exchange.rollout, expected.total or 0, usd or 0.0)
+            exchange.ticket = await self._meter.admit(
+                asked.call.rollout, expected.total or 0, usd or 0.0, run=asked.call.run
+            )
         except EpisodeFailure as refusal:
             exchange.failed(refusal)
             raise
@@ -95,9 +97,9 @@ class CallBook:
             raise
         return exchange
 
-    def take(self, rollout: str) -> PolicyCalls:
+    def take(self, rollout: str, run: str | None) -> PolicyCalls:
         """What a rollout that has ended used; it is forgotten here."""
-        return self._meter.take(rollout)
+        return self._meter.take(rollout, run=run)
 
     def close(self, exchange: Exchange, answer: bytes, status: int, error: Mapping[str, Any] | None) -> None:
         """Counts and records a call that has ended."""
@@ -144,12 +146,6 @@ class Exchange:
     _first_byte: float | None = None
     _is_over: bool = False
 
-    @property
-    def rollout(self) -> str | None:
-        """Whose call it is. The session key says it; a server of the run, which has none, says it by header."""
-        call = self.asked.call
-        return call.identity.rollout if call.identity else call.headers.get(ROLLOUT_HEADER)
-
     def expected(self) -> Tokens:
         """What it will need, as far as that can be told before."""
         body = self.asked.body
@@ -170,7 +166,8 @@ class Exchange:
         who = call.identity
         return {
             "instance": self.book.name,
-            "rollout": self.rollout,
+            "run": call.run,
+            "rollout": call.rollout,
             "session": who.session if who else call.headers.get(SESSION_HEADER),
             "activation": who.activation if who else _number(call.headers.get(ACTIVATION_HEADER)),
             "invocation": call.headers.get(INVOCATION_HEADER),

@@ -20,7 +20,7 @@ MILLION = 1_000_000
 class Price(BaseModel):
     """Prices of a model, in USD per million tokens."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     input: float = Field(ge=0, allow_inf_nan=False, description="Input tokens that were not cached.")
     cached_input: float | None = Field(

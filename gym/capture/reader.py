@@ -29,6 +29,7 @@ class ModelCall:
 
     Attributes:
         instance: The model server.
+        run: The run that it belonged to, by the name that it gives itself. None where nobody named it.
         rollout: Whose call it was: `EpisodeId.key`. None where the caller had no session, a person for example.
         session: Agent session. None where the caller did not say.
         activation: 1-based number of the activation within the session.
@@ -59,6 +60,7 @@ class ModelCall:
     seconds: float
     stream: bool = False
     model: str = ""
+    run: str | None = None
     rollout: str | None = None
     session: str | None = None
     activation: int | None = None

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 MASK = "***"
+SESSION_KEY = re.compile(r"gym-[\w-]+\.[0-9a-f]{64}")
+"""A session key of ours, wherever it stands: `gym.servers.keys`."""
 SHOWN = 60
 """Characters of a value that a message quotes."""
 

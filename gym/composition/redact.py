@@ -12,11 +12,12 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from gym.composition.credentials import MASK, credentials, is_secret_name, mask_credentials
+from gym.composition.credentials import MASK, SESSION_KEY, credentials, is_secret_name, mask_credentials
+from gym.errors import Problem
 
 __all__ = ["MASK", "RedactingFilter", "Redactor", "Secret", "is_secret_name", "mask_credentials"]
 
@@ -175,8 +176,20 @@ class Redactor:
         return dict(self.json(_walk(resolved, masked, self._is_secret)))
 
     def text(self, text: str) -> str:
-        """The text with every known secret masked. JSON stays JSON: a secret of digits is never cut out of a number."""
+        """The text with every known secret and session key masked.
+
+        JSON stays JSON: a secret of digits is never cut out of a number.
+        """
+        text = SESSION_KEY.sub(MASK, text) if "gym-" in text else text
         return self._pattern.sub(_replacement, text) if self._pattern else text
+
+    def learn(self, value: str) -> None:
+        """Masks a further value from now on, such as the run's token."""
+        self._pattern = _pattern((*self.values, value))
+
+    def problem(self, problem: Problem) -> Problem:
+        """A problem without secrets in its words."""
+        return replace(problem, what=self.text(problem.what), fix=self.text(problem.fix))
 
     def json(self, data: Any) -> Any:
         """A copy of JSON data with the known secrets masked in its strings; numbers stay."""

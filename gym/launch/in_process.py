@@ -25,7 +25,7 @@ from gym.errors import Problem, UserError
 from gym.launch.logs import masker
 from gym.sandbox.interface import SandboxProvider
 from gym.sandbox.waiting import uncancelled
-from gym.servers.base import Server, ServerConfig, ServerContext
+from gym.servers.base import Server, ServerConfig, ServerContext, one_line
 from gym.servers.client import Client, Directory
 from gym.servers.contract import ServerType
 from gym.servers.keys import KeyRing
@@ -201,7 +201,13 @@ async def _start(instances: Sequence[Instance], directory: Directory, started: l
     """Starts all concurrently and waits for all; those that started are added to `started`."""
 
     async def start(instance: Instance) -> None:
-        await directory.local[instance.name].start()
+        try:
+            await directory.local[instance.name].start()
+        except UserError:
+            raise
+        except Exception as error:
+            log.exception("%s could not be started", instance.name)
+            raise UserError(Problem(f"{instance.name} could not be started: {one_line(error)}", "")) from error
         started.append(instance)
 
     outcomes = await asyncio.gather(*map(start, instances), return_exceptions=True)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from gym.composition.credentials import MASK
+from gym.composition.credentials import MASK, SESSION_KEY
 
 KEPT_LINES = 20
 LONGEST_LINE = 64 * 1024
 CHUNK = 64 * 1024
-
-_SESSION_KEY = re.compile(r"gym-[\w-]+\.[0-9a-f]{64}")
 
 
 def masker(redact: Callable[[str], str], token: str) -> Callable[[str], str]:
@@ -23,7 +20,7 @@ def masker(redact: Callable[[str], str], token: str) -> Callable[[str], str]:
 
     def masked(text: str) -> str:
         text = redact(text)
-        return _SESSION_KEY.sub(MASK, text.replace(token, MASK) if token else text)
+        return SESSION_KEY.sub(MASK, text.replace(token, MASK) if token else text)
 
     return masked
 
@@ -33,11 +30,12 @@ class ServerLog:
 
     Attributes:
         path: Its file; None keeps nothing but the last lines.
+        mask: Takes secrets out of a text.
     """
 
     def __init__(self, path: Path | None, redact: Callable[[str], str], token: str) -> None:
         self.path = path
-        self._mask = masker(redact, token)
+        self.mask = masker(redact, token)
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +43,7 @@ class ServerLog:
 
     def write(self, line: bytes) -> None:
         """Adds a line: without the configuration's secrets, the run's token and session keys."""
-        text = self._mask(line.decode("utf-8", "replace").rstrip("\r\n"))
+        text = self.mask(line.decode("utf-8", "replace").rstrip("\r\n"))
         self._last.append(text)
         if self._file is not None and not self._file.closed:
             self._file.write(text + "\n")

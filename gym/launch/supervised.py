@@ -168,7 +168,7 @@ class ProcessServer:
 
     def _failed(self, how: str) -> UserError:
         said = self._log.tail(3)
-        what = f"{self.name} could not be started: its process {how}" + (f": {said}" if said else "")
+        what = self._log.mask(f"{self.name} could not be started: its process {how}") + (f": {said}" if said else "")
         return UserError(Problem(what, f"its log: {self._log.path}" if self._log.path else "", key=self.name))
 
     async def _keep(self, worker: _Worker) -> None:

@@ -17,7 +17,7 @@ SECRET: dict[str, JsonValue] = {"operational": True, "secret": True}
 class RunSettings(Budgets):
     """Settings of a run. Both doors, `gym.run` and `gym eval run`, share them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     limit: int | None = Field(
         None, ge=1, description="Tasks to run; null: all of the split.", json_schema_extra=OPERATIONAL

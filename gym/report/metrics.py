@@ -261,7 +261,10 @@ def clustered_error(means: Sequence[float]) -> float | None:
     if len(means) < 2:
         return None
     centre = math.fsum(means) / len(means)
-    variance = math.fsum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
+    try:
+        variance = math.fsum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
+    except OverflowError:  # rewards that no deviation can be told of
+        return None
     return math.sqrt(variance / len(means))
 
 

@@ -63,6 +63,9 @@ class Redact(Protocol):
     def json(self, data: Any) -> Any:
         """The data without secrets."""
 
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -184,7 +187,8 @@ class Collector:
             answer = await self._run(job, number, lost)
             seconds = round(time.time() - started, 6)
             timings = {**answer.timings, "total": seconds}
-            calls = await policy_calls.counted(self.client, self.policies.get(job.taskset), answer.episode_id.key)
+            policy = self.policies.get(job.taskset)
+            calls = await policy_calls.counted(self.client, policy, answer.episode_id.key, self._name)
             if answer.result is not None:
                 self._keep(job, number, answer.result, timings, started, calls)
                 return
@@ -231,7 +235,11 @@ class Collector:
         calls: PolicyCalls | None,
     ) -> None:
         assert result.reward is not None
-        row = {**self._identity(job, number), "reward": result.reward, **_outcome(result)}
+        row = _outcome(result) | {"reward": result.reward}
+        # A verifier may call its own fields what it likes; whose row it is, it does not say.
+        identity = self._identity(job, number)
+        taken = {name: value for name, value in row.items() if name in identity}
+        row = {**identity, **row, **identity} | ({"verdict": taken} if taken else {})
         row |= policy_calls.fields(row["usage"], calls)
         row |= {"timings": timings, "started_at": round(started, 3)}
         self.rollouts.append(self.redact.json(row))
@@ -253,6 +261,7 @@ class Collector:
         last: bool,
     ) -> None:
         kind = failure.failure_kind or "internal"
+        failure = failure.model_copy(update={"failure_reason": self.redact.text(failure.failure_reason)})
         row = {
             **self._identity(job, number),
             "stage": failure.stage,

@@ -127,10 +127,10 @@ async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outco
             outcome.seconds = time.monotonic() - begun
             rundir.write_json(path / rundir.METRICS, {**outcome.summary, "stop_reason": outcome.stop_reason})
             return outcome
-    except UserError:
+    except UserError as error:
         if fresh:
             shutil.rmtree(path)
-        raise
+        raise UserError([plan.resolved.redactor.problem(problem) for problem in error.problems]) from error
 
 
 async def _collect(
@@ -158,6 +158,7 @@ async def _collect(
             rows = (row for row in tasks if owed.attempts(**row["task_id"]))
             _record_images(outcome.path, await images.prepare(plan, told, rows))
         async with (open_client or (lambda: started(plan, outcome.path / rundir.LOGS, told)))() as client:
+            plan.resolved.redactor.learn(client.token)
             collector = Collector(
                 client=client,
                 tasks=tasks,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 
 from gym.planning.plan import Plan
 from gym.report.table import duration, run_table
 from gym.rollouts.execute import INTERRUPTED, OpenClient, Outcome, execute
+from gym.servers.base import one_line
 
 
 def run_and_report(plan: Plan, *, open_client: OpenClient | None = None) -> int:
@@ -17,26 +19,33 @@ def run_and_report(plan: Plan, *, open_client: OpenClient | None = None) -> int:
     Raises:
         UserError: As `execute`.
     """
-    warnings_to_stderr()
+    warnings_to_stderr(plan.resolved.redactor.text)
     outcome = asyncio.run(execute(plan, open_client=open_client))
     report(outcome)
     return outcome.exit_code
 
 
 class _OneLine(logging.Formatter):
-    """A log record as one line; its traceback stands in the run's log."""
+    """A log record as one line, without secrets; its traceback stands in the run's log."""
+
+    def __init__(self, mask: Callable[[str], str]) -> None:
+        super().__init__()
+        self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
         text = f"{record.levelname.lower()}: {record.getMessage()}"
         error = record.exc_info[1] if record.exc_info else None
-        return " ".join((f"{text}: {type(error).__name__}: {error} (see run.log)" if error else text).split())
+        if error is not None:
+            said = one_line(error)
+            text = f"{text} (see run.log)" if said in text else f"{text}: {said} (see run.log)"
+        return self._mask(" ".join(text.split()))
 
 
-def warnings_to_stderr() -> None:
+def warnings_to_stderr(mask: Callable[[str], str] = str) -> None:
     """Shows warnings; the rest of the log goes to the run directory."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
-    handler.setFormatter(_OneLine())
+    handler.setFormatter(_OneLine(mask))
     logging.getLogger().addHandler(handler)
 
 

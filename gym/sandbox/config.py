@@ -10,7 +10,7 @@ from gym.sandbox.spec import Resources
 class SandboxProviderConfig(BaseModel):
     """Base of a provider's settings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     default_metadata: dict[str, str] = Field(
         default={},

@@ -12,7 +12,7 @@ from gym.sandbox.interface import Network, Resources, SandboxSpec
 class SandboxResources(BaseModel):
     """Upper limits of a sandbox; null leaves a limit to the provider."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     cpu: float | None = Field(None, gt=0, description="Cores.")
     memory_mib: int | None = Field(None, gt=0, description="Memory, in MiB.")
@@ -23,7 +23,7 @@ class SandboxResources(BaseModel):
 class SandboxConfig(BaseModel):
     """A sandbox as a configuration describes it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
 
     image: str | None = Field(None, description="Image, for providers that start from one.")
     workdir: str = Field("/work", pattern="^/.", description="Where the task's files lie and commands start.")

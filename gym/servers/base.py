@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gym.failures import EpisodeFailure
+from gym.servers.contract import ROLLOUT_HEADER, RUN_HEADER
 from gym.servers.keys import Identity, KeyRing
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ServerError(Exception):
 class ServerConfig(BaseModel):
     """Settings that every server has. Unknown settings are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
 
     entrypoint: str | None = Field(
         None, description="Accepted for recipes written for NeMo Gym; unused.", json_schema_extra=OPERATIONAL
@@ -89,6 +90,16 @@ class Call:
     cookies: Mapping[str, str] = field(default_factory=dict)
     set_cookies: dict[str, str] = field(default_factory=dict)
     identity: Identity | None = None
+
+    @property
+    def rollout(self) -> str | None:
+        """Whose call it is. The session key says it; a server of the run, which has none, says it by header."""
+        return self.identity.rollout if self.identity else self.headers.get(ROLLOUT_HEADER)
+
+    @property
+    def run(self) -> str | None:
+        """The run that the rollout belongs to, by its name; None where nobody names it."""
+        return self.identity.run if self.identity else self.headers.get(RUN_HEADER)
 
 
 Handler = Callable[[Any, Call], Awaitable[Any]]
@@ -249,5 +260,6 @@ def unexpected(error: Exception) -> ServerError | EpisodeFailure:
 def one_line(error: BaseException) -> str:
     """What went wrong, in one line: the text of our own errors as it is, any other with its type."""
     own = isinstance(error, EpisodeFailure | ServerError)
-    text = str(error) if own else f"{type(error).__name__}: {error}".removesuffix(": ")
+    said = describe(error) if isinstance(error, ValidationError) else str(error)
+    text = said if own else f"{type(error).__name__}: {said}".removesuffix(": ")
     return " ".join(text.split())

@@ -15,7 +15,7 @@ from gym.errors import closest
 from gym.failures import BUDGET_EXHAUSTED, EpisodeFailure, exhausted_budget
 from gym.servers.agent import AgentServer, AgentServerConfig, AgentSession
 from gym.servers.base import ServerError
-from gym.servers.contract import ROLLOUT_HEADER, SESSION_HEADER, DirectHttpGrant, ServerRef
+from gym.servers.contract import DirectHttpGrant, ServerRef
 from gym.servers.tools import MODEL_CAN_FIX
 from responses_api_agents.simple_agent.conversation import BadCall, Conversation, ToolCall
 
@@ -88,7 +88,7 @@ class SimpleAgent(AgentServer[SimpleAgentConfig]):
                 conversation.request(),
                 ResponsesResponse,
                 cookies=conversation.model_cookies,
-                headers={**_rollout_headers(session), SESSION_HEADER: session.id},
+                headers=session.headers,
             )
         except ServerError as error:
             if error.status < 500:
@@ -123,14 +123,10 @@ class SimpleAgent(AgentServer[SimpleAgentConfig]):
             f"{grant.base_url}/{call.name}",
             call.arguments,
             cookies=session.resources_cookies,
-            headers={**grant.headers, **_rollout_headers(session)},
+            headers={**grant.headers, **session.headers},
         )
         session.resources_cookies.update(cookies)
         return result
-
-
-def _rollout_headers(session: AgentSession) -> dict[str, str]:
-    return {ROLLOUT_HEADER: session.request.episode_id.key}
 
 
 def _refusal(call: ToolCall, error: ServerError) -> tuple[BadCall, str]:

@@ -13,6 +13,8 @@ from typing import Any, Literal, NoReturn
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse, Usage, function_call_output
 
 BadCall = Literal["malformed", "unknown", "invalid"]
+UNNAMED = "unnamed"
+"""Stands for the name in a call that has none: providers refuse a history with such a call."""
 
 
 class MalformedArguments(ValueError):
@@ -114,8 +116,9 @@ class Conversation:
         return {"stop_reason": self._stop_reason, "counters": asdict(self.counters)}
 
     def _take_call(self, item: Item) -> ToolCall:
-        call_id, name = self._own_id(item.get("call_id")), str(item.get("name", ""))
-        kept = item if item.get("call_id") == call_id else {**item, "call_id": call_id}
+        call_id, name = self._own_id(item.get("call_id")), str(item.get("name") or UNNAMED)
+        own = {"call_id": call_id, "name": name}
+        kept = item if own.items() <= item.items() else {**item, **own}
         try:
             call = ToolCall(call_id, name, parse_arguments(item.get("arguments")))
         except MalformedArguments as error:

@@ -126,10 +126,14 @@ def test_thought_and_speech_that_alternate_stay_in_order() -> None:
     ]
 
 
+def test_a_call_without_a_name_goes_on_as_it_is() -> None:
+    (item,) = fed([call(index=0, id="c1", arguments='{"a": '), call(index=0, arguments="1}")], "tool_calls")
+    assert (item["type"], item["name"], item["arguments"]) == ("function_call", "", '{"a": 1}')
+
+
 @pytest.mark.parametrize(
     ("deltas", "text"),
     [
-        ([call(index=0, id="c1", arguments="{}")], "a tool call without a name"),
         (
             [call(index=0, id="c1", name="a", arguments="{}"), {"content": "x"}, call(index=0, arguments="{}")],
             "more arguments for the call c1",

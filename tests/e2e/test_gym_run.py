@@ -381,3 +381,41 @@ def test_the_user_sees_the_endpoints_own_words(tmp_path) -> None:
     for path in (tmp_path / "out").rglob("*"):
         assert not path.is_file() or b"sk-very-secret-1" not in path.read_bytes(), path
     assert "sk-very-secret-1" not in run.stdout + run.stderr
+
+
+ODD_VERDICT = """
+    from gym.servers.contract import VerifyResponse
+    from resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
+
+
+    class Odd(ExampleSessionStateMgmt):
+        async def verify(self, session, request):
+            said = f"{self.config.description} gym-abc.{'0' * 64} {self.context.client.token}"
+            if session.task_id.task_id == "double-it":
+                raise RuntimeError(said)
+            return VerifyResponse.model_validate({"reward": 1.0, "task_id": "evil", "attempt": 5, "said": said})
+    """
+
+
+def test_a_verdict_is_no_ones_identity_and_tells_no_secret(project) -> None:
+    cwd = project({"resources_servers/odd/app.py": ODD_VERDICT})
+    block = "counter.resources_servers.example_session_state_mgmt"
+    target = f"++{block}._target_=resources_servers.odd.app.Odd"
+    words = ("+experiment=onboarding", target, f"++{block}.description=${{oc.env:HIDDEN_TOKEN}}", "max_attempts=1")
+    run = gym_run(*words, "output=out", cwd=cwd, check=1, env={"HIDDEN_TOKEN": "SECRET-7777"})
+    kept = [row for row in rows(cwd / "out") if row["taskset"] == "counter"]
+    assert sorted(row["task_id"] for row in kept) == ["add-two-numbers", "count-down", "reach-a-target"]
+    assert kept[0]["verdict"] == {"task_id": "evil", "attempt": 5}
+    assert kept[0]["said"] == "*** *** ***"
+    assert "RuntimeError: *** *** ***" in run.stderr
+    everything = run.stdout + run.stderr + "".join(path.read_text() for path in (cwd / "out").glob("*.*"))
+    assert "SECRET-7777" not in everything
+    assert "gym-abc" not in everything
+
+
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_no_bound_is_infinite(tmp_path, value: str) -> None:
+    key = "counter_experiment.environment_servers.single_agent_turn.default_episode_timeout_seconds"
+    run = gym_run("+experiment=onboarding", f"++{key}={value}", cwd=tmp_path, check=2)
+    assert f"command line: ++{key}={value}" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -58,9 +58,9 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def kill(running: Hosted, name: str) -> None:
+async def kill(running: Hosted, name: str, number: int = signal.SIGKILL) -> None:
     pid = pid_of(running, name)
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, number)
     await gone(pid)
 
 
@@ -80,6 +80,7 @@ STEPS: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
 """What makes an episode wait in a step, and how to see that it is there."""
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("killed", "step", "stage"),
     [
@@ -90,12 +91,14 @@ STEPS: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
         ("counter", "verify", "verification"),
     ],
 )
-async def test_a_killed_server_fails_the_episode_at_once(killed: str, step: str, stage: str) -> None:
+async def test_a_server_that_is_killed_or_ended_fails_the_episode_at_once(
+    killed: str, step: str, stage: str, number: int
+) -> None:
     task, is_there = STEPS[step]
     async with world() as (running, servers):
         episode = asyncio.create_task(run(running, run_request("r1", **task)))
         await until(lambda: is_there(servers))
-        await kill(running, killed)
+        await kill(running, killed, number)
         outcome = await episode
         assert outcome.failure is not None
         assert (outcome.failure.stage, outcome.failure.failure_kind) == (stage, "server_unreachable")
@@ -116,13 +119,13 @@ async def test_an_agent_that_is_killed_while_it_opens_a_session() -> None:
         await assert_goes_on(running, "agent")
 
 
-@pytest.mark.parametrize("step", STEPS)
-async def test_a_killed_environment_server_is_told_to_its_caller(step: str) -> None:
+@pytest.mark.parametrize(("step", "number"), [*((step, signal.SIGKILL) for step in STEPS), ("tool", signal.SIGTERM)])
+async def test_an_environment_server_that_is_gone_is_told_to_its_caller(step: str, number: int) -> None:
     task, is_there = STEPS[step]
     async with world() as (running, servers):
         episode = asyncio.create_task(run(running, run_request("r1", **task)))
         await until(lambda: is_there(servers))
-        await kill(running, "environment")
+        await kill(running, "environment", number)
         with pytest.raises(EpisodeFailure) as caught:
             await episode
         assert caught.value.kind == "server_unreachable"

@@ -183,7 +183,7 @@ async def test_all_that_servers_refuse_is_reported_together(how: str) -> None:
 
 
 async def test_a_fault_at_the_start_stops_the_others() -> None:
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match="broken could not be started: OSError: disk full"):
         async with launch([noted("fine"), noted("broken")], sandboxes=no_sandboxes):
             raise AssertionError
     assert steps == ["start fine", "stop fine"]

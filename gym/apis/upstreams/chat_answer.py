@@ -195,8 +195,10 @@ class ChatDecoder:
                 self._flow.close(number)
 
     def _last_events(self) -> list[Event]:
-        if any(call.number is None for call in self._calls):
-            raise EpisodeFailure("malformed_answer", "the answer is no chat completion: a tool call without a name")
+        for call in self._calls:
+            if call.number is None:  # the model's slip: who runs its calls tells it so
+                call.number = self._flow.open(begun_call("", call.id), "arguments")
+                self._flow.add(call.number, call.held)
         token_ids = self._token_ids.fields()
         if token_ids and not len(self._flow):  # they need a place
             self._flow.open(begun("text"), "text")
