@@ -133,6 +133,7 @@ def resolve(composed: Composed) -> Resolved:
     for name in blocks.components:
         _component(result, name, config)
     _refuse_dead_overrides(result, blocks)
+    _refuse_misspelled_settings(result, blocks)
     return result
 
 
@@ -294,8 +295,22 @@ def _is_read(result: Resolved, key: KeyPath) -> bool:
     from_files = (layer for layer in result.composed.origins.layers if layer.file is not None)
     if any(layer.value(key) is not MISSING for layer in from_files):
         return True
-    named = re.compile(rf"\$\{{\s*(oc\.select:\s*)?{re.escape(key[0])}\b")
+    return _is_named(result, key[0])
+
+
+def _is_named(result: Resolved, name: str) -> bool:
+    """Whether an interpolation uses a top-level key."""
+    named = re.compile(rf"\$\{{\s*(oc\.select:\s*)?{re.escape(name)}\b")
     return any(isinstance(value, str) and named.search(value) for value in flat(result.composed.values).values())
+
+
+def _refuse_misspelled_settings(result: Resolved, blocks: Blocks) -> None:
+    """A variable that nothing uses and that is spelled almost like a setting was meant to be it."""
+    for name in blocks.variables:
+        near = closest(name, RunSettings.model_fields)
+        if near and not _has_problem(result, name) and not _is_named(result, name):
+            what, fix = f"no setting `{name}`, and no value uses it as a variable", f"did you mean `{near}`?"
+            result.problem((name,), what, fix, {"kind": "unknown_key", "given": name, "suggestions": [near]})
 
 
 def _has_problem(result: Resolved, top: str) -> bool:

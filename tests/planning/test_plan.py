@@ -309,3 +309,10 @@ def test_a_harness_gets_a_sandbox_from_somewhere(project) -> None:
     (told,) = problems([f"++{setting}.execution=host"])
     assert told.startswith(f"command line: ++{setting}.execution=host")
     assert "the task's files are in the sandboxes of benchmark" in told
+
+
+def test_a_misspelled_setting_in_a_file_is_no_variable(project) -> None:
+    project({**COUNTER, "more.yaml": "max_policy_cals: 3\nmy_own: 1\nlimits: 2\nby_the_way: ${limits}\n"})
+    (told,) = problems([], ("run.yaml", "more.yaml"))
+    assert told.startswith("more.yaml:1  max_policy_cals  no setting `max_policy_cals`")
+    assert told.endswith("did you mean `max_policy_calls`?")
