@@ -40,3 +40,12 @@ def needs(part: str, *, present: bool, reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{part} is missing in CI: {reason}")
     pytest.skip(f"{part} is missing: {reason}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of two processes, one runs all tests of a file (`--dist loadgroup`); those of a real harness are a file each."""
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        harness = parameters.params.get("harness") if parameters is not None else None
+        group = f"{item.path}:{getattr(harness, 'harness', '')}"
+        item.add_marker(pytest.mark.xdist_group(group))
