@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gym.cli.console import print_json
 from gym.cli.flags import COMMAND_LINE
@@ -16,19 +18,22 @@ def run(arguments: Arguments) -> int:
     Raises:
         UserError: An unknown format, no run, or a folder that is in use.
     """
-    from gym.report.exports import FORMATS, export
+    from gym.report.exports import export
+    from gym.report.trials import export_trials
 
+    formats: dict[str, Callable[[Path, Path], list[dict[str, Any]]]] = {"atif": export, "harbor": export_trials}
     if arguments.name is None:
         raise UserError(Problem("no run is named", "gym eval export RUN_DIR", COMMAND_LINE))
     chosen = arguments.values["format"] or "atif"
-    if chosen not in FORMATS:
-        fix = did_you_mean(chosen, list(FORMATS)) or f"one of {', '.join(FORMATS)}"
+    if chosen not in formats:
+        fix = did_you_mean(chosen, list(formats)) or f"one of {', '.join(formats)}"
         raise UserError(Problem(f"unknown format `{chosen}`", fix, COMMAND_LINE))
     source = Path(arguments.name)
     target = Path(arguments.values["output"] or source / chosen)
-    lines = export(source, target, FORMATS[chosen])
+    lines = formats[chosen](source, target)
     if arguments.json:
         print_json(lines)
     else:
-        print(f"{len(lines)} trajectories in {target}")
+        what = "trials" if chosen == "harbor" else "trajectories"
+        print(f"{len(lines)} {what} in {target}")
     return EXIT_OK

@@ -118,10 +118,11 @@ VERBS = (
         "write the rollouts of a run in a format of others",
         ("gym eval export results/onboarding/latest", "gym eval export results/first --format atif --output atif"),
         (
-            flags.Flag("--format", "atif, the default: Agent Trajectory Interchange Format", "NAME"),
+            flags.Flag("--format", "atif (default): trajectories; harbor: a job with a folder for each trial", "NAME"),
             flags.Flag("--output", "a new folder; default: one in the run's directory", "DIR"),
         ),
-        "One JSON file for each finished rollout, and manifest.jsonl, which lists them with their rewards.",
+        "atif: one JSON file for each finished rollout, and manifest.jsonl, which lists them with their rewards.\n"
+        "harbor: a folder for each attempt, laid out as Harbor's trials, for `harbor view DIR`.",
         takes="name",
     ),
     Verb(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +16,48 @@ from gym.rollouts import rundir
 from gym.rollouts.rows import parse_object
 
 Convert = Callable[[dict[str, Any], dict[str, Any] | None], dict[str, Any]]
-FORMATS: dict[str, Convert] = {"atif": trajectory}
 MANIFEST = "manifest.jsonl"
 
 
-def export(run: Path, target: Path, convert: Convert) -> list[dict[str, Any]]:
-    """Writes the rollouts of a run into a new folder; returns the lines of its manifest.
+def export(run: Path, target: Path, convert: Convert = trajectory) -> list[dict[str, Any]]:
+    """Writes the rollouts of a run into a new folder, a document each; returns the lines of its manifest.
 
     Raises:
         UserError: There is no run; a line of it is no rollout; the folder has something in it, or cannot be written.
     """
-    rows = run / rundir.ROLLOUTS
-    if not rows.is_file():
-        raise UserError(Problem(f"{run} has no {rundir.ROLLOUTS}", "name the results directory of a run"))
-    requests = _requests(run / rundir.TASKS)
+    rows = rows_of(run / rundir.ROLLOUTS)
+    requests = requests_of(run / rundir.TASKS)
+    with new_folder(target):
+        lines = [_write(target, row, convert(row, requests.get(task_of(row)))) for row in rows]
+        told = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (target / MANIFEST).write_text(told, encoding="utf-8")
+    return lines
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[None]:
+    """A folder to write into.
+
+    Raises:
+        UserError: It has something in it, or it cannot be written.
+    """
     try:
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise UserError(Problem(f"{target} is not empty", "choose a new folder with --output"))
-        lines = [_write(target, row, convert(row, requests.get(_task_of(row)))) for row in _rows(rows)]
-        told = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (target / MANIFEST).write_text(told, encoding="utf-8")
+        yield
     except OSError as error:
         raise UserError(Problem(f"{target} cannot be written: {error.strerror or error}")) from error
-    return lines
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rollouts; a torn last line, as a killed run leaves it, is none."""
+def rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The rollouts, or failures, of a run; a torn last line, as a killed run leaves it, is none.
+
+    Raises:
+        UserError: There is no such file; a line of it is no rollout.
+    """
+    if not path.is_file():
+        raise UserError(Problem(f"{path.parent} has no {path.name}", "name the results directory of a run"))
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             row = parse_object(line) if line.endswith(b"\n") or line.strip() else None
@@ -53,7 +68,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise UserError(Problem("the line is no rollout", fix, f"{path}:{number}"))
 
 
-def _requests(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+def requests_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """What the agent was asked, by task: of the task files that a run keeps."""
     found = {}
     for path in sorted(folder.glob("preprocessed_datasets/*.jsonl")):
@@ -66,13 +81,19 @@ def _requests(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
-def _task_of(row: dict[str, Any]) -> tuple[str, str]:
+def task_of(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Taskset and task of a rollout."""
     return str(row.get("taskset")), str(row.get("task_id"))
 
 
 def _write(folder: Path, row: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     raw = (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", str(row["rollout_id"])) + ".json"
+    name = f"{file_name(row)}.json"
     (folder / name).write_bytes(raw)
     known = {key: row.get(key) for key in ("rollout_id", "taskset", "task_id", "attempt", "reward")}
     return {"trajectory_path": name, **known, "sha256": hashlib.sha256(raw).hexdigest()}
+
+
+def file_name(row: Mapping[str, Any]) -> str:
+    """A rollout's id as the name of a file."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", str(row["rollout_id"]))

@@ -36,7 +36,7 @@ class Bench:
     def __init__(self, provider: DockerProvider, settings: dict[str, Any], row: dict[str, Any]) -> None:
         config = SwebenchProConfig(image_repository=IMAGE, **settings)
         context = ServerContext(
-            "benchmark", Client(Directory("http://gym.invalid"), "t"), Signer(b"s"), lambda _: provider
+            "benchmark", Client(Directory(base_url="http://gym.invalid"), "t"), Signer(b"s"), lambda _: provider
         )
         self.server, self.row = SwebenchPro(config, context), {**instance(), **row}
         self.call = Call()
