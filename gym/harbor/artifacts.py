@@ -73,7 +73,7 @@ async def collect(box: Box, artifacts: Sequence[Artifact], folder: Path) -> list
         taken.append(target)
         entries.append(await _take(box, artifact, folder, target))
     text = json.dumps([asdict(entry) for entry in entries], indent=2)
-    await asyncio.to_thread(_write, folder / MANIFEST, text)
+    await asyncio.to_thread(write, folder / MANIFEST, text)
     return entries
 
 
@@ -149,6 +149,7 @@ def _entry(
     )
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Writes a file of this machine, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -21,6 +21,18 @@ LOGS = ("/logs/agent", "/logs/verifier", "/logs/artifacts")
 OUR_SECONDS = 60.0
 SHOWN_CHARACTERS = 300
 
+# Runs the script $1. A canary line may stand before its `#!`, or nothing: then bash runs it.
+RUN_SCRIPT = r"""
+IFS= read -r first <"$1"
+case $first in "#!"*)
+    program=${first#"#!"} program=${program# } program=${program%% *}
+    [ ! -x "$program" ] || [ ! -x "$1" ] || exec "$1"
+    ;;
+esac
+for shell in /bin/bash /usr/bin/bash /usr/local/bin/bash; do [ ! -x "$shell" ] || exec "$shell" "$1"; done
+exec /bin/sh "$1"
+"""
+
 # As Docker Compose starts it for Harbor: the image's own entrypoint, in front of something that waits.
 ENTRYPOINT = 'setsid "$@" sh -c "sleep infinity" >/dev/null 2>&1 </dev/null & true'
 
@@ -126,7 +138,7 @@ async def start(
     try:
         sandbox = await provider.create(spec)
     except UserError as error:
-        raise EpisodeFailure("configuration", str(error), stage="seed") from error
+        raise EpisodeFailure("configuration", str(error)) from error
     box = Box(sandbox, workdir, block, image, (image.user or ROOT) if provider.capabilities.root else None)
     try:
         await box.as_root('mkdir -p "$@" && chmod 777 "$@"', *LOGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,21 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from gym.apis.responses import ResponsesRequest
+from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.harbor import artifacts, shared, verifier
 from gym.harbor.boxes import Box, start, told, wait_until_healthy
-from gym.harbor.config import User
+from gym.harbor.config import NetworkMode, User
+from gym.harbor.fit import network_of
 from gym.harbor.images import image_in_episode
 from gym.harbor.rewards import Rewards, missed_gate, of_task, one_reward
 from gym.harbor.rows import HarborTaskData
 from gym.harbor.task import Container, Step, Task
-from gym.harbor.turns import Turns, grants, request_of
+from gym.harbor.task import Network as TaskNetwork
+from gym.harbor.turns import Told, Turns, grants, request_of
 from gym.harbor.variables import fill_env
+from gym.report.atif import trajectory
 from gym.sandbox.interface import Network, SandboxProvider
 from gym.servers.contract import VerifyResponse
 from gym.servers.environment import Cleanup, Episode
 
-AGENT_LOGS = "/logs/agent"
+AGENT_LOGS, TRAJECTORY = "/logs/agent", "trajectory.json"
 AGENT_LOGS_BYTES = 64 * 1024 * 1024
 SETUP_SECONDS = 600.0
 SKILLS = 'mkdir -p "$HOME/.agents/skills" && cp -R -- "$1"/. "$HOME/.agents/skills/"'
@@ -45,7 +50,7 @@ class Place:
 
     Attributes:
         block: Block of the provider.
-        agent_network: Network of an agent whose task has none: `gym_only` where it has to reach its model.
+        asks_model: The agent has to reach a model from its sandbox.
         environment: Where `${VAR}` gets its values from.
         keeps_services: What an agent leaves running goes on into a verifier that shares its sandbox.
         mask: Takes secrets out of what is kept.
@@ -53,7 +58,7 @@ class Place:
 
     provider: SandboxProvider
     block: str
-    agent_network: Network
+    asks_model: bool
     environment: Mapping[str, str]
     multipliers: Multipliers
     keeps_services: bool = True
@@ -91,6 +96,7 @@ class Trial:
     turns: Turns
     folder: Path
     results: list[StepResult] = field(default_factory=list)
+    _mode: NetworkMode = "public"
 
     async def run(self, request: ResponsesRequest) -> VerifyResponse:
         """All steps, until one misses the reward that the next one asks for.
@@ -103,12 +109,16 @@ class Trial:
             # Of an earlier start of the run: nothing of it may be taken for this one's.
             await asyncio.to_thread(artifacts.remove, self.folder / name)
         async with self.episode.step("seed", "seed_sandbox"):
-            box, stopping = await self._start(self.task.environment, self._agent_network(), "agent")
+            first = self.task.steps[0].agent.network
+            network = network_of(first, asks_model=self.place.asks_model)
+            box, stopping = await self._start(self.task.environment, network, "agent")
+            self._mode = first.mode
             if (check := self.task.environment.config.healthcheck) is not None:
                 await wait_until_healthy(box, check, None)
             before = await shared.look(box)
         for step in self.task.steps:
             async with self.episode.step("seed", "seed_step"):
+                await self._change_network(box, step.agent.network, asks_model=self.place.asks_model)
                 await self._prepare(box, step)
             await self._act(box, step, request)
             async with self.episode.step("verification"):
@@ -125,8 +135,15 @@ class Trial:
         box = await start(place.provider, place.block, container, image, network, labels, place.environment)
         return box, self.episode.cleanup(f"stop the sandbox of the {role}", box.sandbox.stop)
 
-    def _agent_network(self) -> Network:
-        return "open" if self.task.steps[0].agent.network.mode == "public" else self.place.agent_network
+    async def _change_network(self, box: Box, wanted: TaskNetwork, *, asks_model: bool) -> None:
+        """Gives the agent's sandbox another network, where a phase wants another one than that before it."""
+        if wanted.mode == self._mode:
+            return
+        try:
+            await box.sandbox.change_network(network_of(wanted, asks_model=asks_model))
+        except UserError as error:
+            raise EpisodeFailure("configuration", str(error)) from error
+        self._mode = wanted.mode
 
     async def _prepare(self, box: Box, step: Step) -> None:
         """The files of a step, its setup script, and its healthcheck, all as the agent's user."""
@@ -153,10 +170,26 @@ class Trial:
         access = box.lent(step.agent.user, keeps_services=keeps)
         servers = grants(self.task.environment.config.mcp_servers, self.place.environment)
         try:
-            await self.turns.take(step.index, asked, access, servers)
+            told = await self.turns.take(step.index, asked, access, servers)
         finally:
             with suppress(EpisodeFailure, OSError):
                 await box.sandbox.download(AGENT_LOGS, self._kept(step) / "agent", max_bytes=AGENT_LOGS_BYTES)
+        if told.observations is not None:
+            await self._keep_trajectory(box, step, told)
+
+    async def _keep_trajectory(self, box: Box, step: Step, told: Told) -> None:
+        """What a harness did, as ATIF: beside its logs, and where a verifier in the same sandbox looks for it."""
+        assert told.response is not None
+        row = {
+            "rollout_id": self.episode.request.episode_id.key,
+            "response": told.response.model_dump(mode="json", exclude_none=True),
+            "usage": told.response.usage.model_dump(mode="json") if told.response.usage else {},
+            "ng_agent_observations": told.observations,
+        }
+        text = self.place.mask(json.dumps(trajectory(row, {"input": step.instruction}), indent=2))
+        await asyncio.to_thread(artifacts.write, self._kept(step) / "agent" / TRAJECTORY, text)
+        if step.verifier.container is None:
+            await box.put(text.encode(), f"{AGENT_LOGS}/{TRAJECTORY}")
 
     async def _verify(self, box: Box, step: Step, before: shared.Before, stopping: Cleanup) -> StepResult:
         kept = self._kept(step)
@@ -173,6 +206,7 @@ class Trial:
             keeps_services=self.place.keeps_services,
         )
         if step.verifier.container is None:
+            await self._change_network(box, step.verifier.network, asks_model=False)
             outcome = await verifier.verify_shared(order, before)
             if not is_last:
                 await verifier.forget(box, step.verifier)
@@ -187,7 +221,7 @@ class Trial:
         self, order: verifier.Order, step: Step, container: Container, collected: list[artifacts.Entry]
     ) -> verifier.Outcome:
         """Verifies in a fresh container, which gets the artifacts and nothing else of the agent's."""
-        network: Network = "open" if step.verifier.network.mode == "public" else "none"
+        network = network_of(step.verifier.network, asks_model=False)
         box, stopping = await self._start(container, network, "verifier")
         if (check := container.config.healthcheck) is not None:
             await wait_until_healthy(box, check, None)

@@ -10,12 +10,15 @@ from typing import Any
 from gym.errors import Problem
 from gym.harbor.images import containers
 from gym.harbor.task import Container, Task
+from gym.harbor.task import Network as TaskNetwork
 from gym.harbor.toml import KeyPath
 from gym.harbor.variables import Filled, fill_env, fill_headers
-from gym.sandbox.interface import SandboxProvider
+from gym.sandbox.interface import Network, SandboxProvider
 from gym.servers.agent import AgentServer, Role
 
 CANNOT = "this task cannot run here"
+ROOT = (None, "root", "0", 0)
+"""As whom a harness works that cannot be another user: the sandbox's own, or root."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def problems(task: Task, provider: SandboxProvider, agent: AgentTraits) -> list[
     """Everything that a task asks for and cannot get."""
     found = [
         *(problem for box in _boxes(task) for problem in _box(task, box, provider)),
-        *_networks(task, provider),
+        *_networks(task, provider, agent),
         *_variables(task, agent),
         *_users(task, provider, agent),
         *_agent(task, agent),
@@ -89,7 +92,12 @@ def _box(task: Task, box: Container, provider: SandboxProvider) -> Iterator[Prob
         yield task.problem((*box.key, name), f"{provider.name} has no {what}", CANNOT)
 
 
-def _networks(task: Task, provider: SandboxProvider) -> Iterator[Problem]:
+def network_of(wanted: TaskNetwork, *, asks_model: bool) -> Network:
+    """The network of a sandbox. One in which a model is asked reaches Gym's servers, also where the task has none."""
+    return "open" if wanted.mode == "public" else "gym_only" if asks_model else "none"
+
+
+def _networks(task: Task, provider: SandboxProvider, agent: AgentTraits) -> Iterator[Problem]:
     first = task.steps[0].agent.network
     for step in task.steps:
         limited = [network for network in (step.agent.network, step.verifier.network) if network.mode == "allowlist"]
@@ -97,6 +105,14 @@ def _networks(task: Task, provider: SandboxProvider) -> Iterator[Problem]:
             what = f"{provider.name} cannot limit a network to some hosts"
             yield task.problem(network.key, what, 'choose "no-network" or "public", or leave the task out')
         if limited:
+            continue
+        boxes = {network_of(step.agent.network, asks_model=agent.role == "policy"): step.agent.network}
+        if step.verifier.container is not None:
+            boxes.setdefault(network_of(step.verifier.network, asks_model=False), step.verifier.network)
+        for name in boxes.keys() - provider.capabilities.networks:
+            what = f'{provider.name} cannot do the network `{name}`, which "{boxes[name].mode}" is here'
+            yield task.problem(boxes[name].key, what, CANNOT)
+        if provider.capabilities.network_changes:
             continue
         if step.agent.network.mode != first.mode:
             what = f"the agent's network changes between steps, which {provider.name} cannot do"
@@ -138,7 +154,7 @@ def _users(task: Task, provider: SandboxProvider, agent: AgentTraits) -> Iterato
         for name, user in users.items():
             if user is not None and not provider.capabilities.users:
                 yield task.problem((*key, name, "user"), f"{provider.name} has no other users", CANNOT)
-        if step.agent.user is not None and not agent.users:
+        if step.agent.user not in ROOT and not agent.users:
             what = f"{agent.name} cannot work as a user that the task names"
             yield task.problem((*key, "agent", "user"), what, "choose another agent")
 

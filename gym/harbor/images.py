@@ -33,9 +33,13 @@ def tag(context: Path) -> str:
         if path.is_dir() and not path.is_symlink():
             continue
         name = path.relative_to(context).as_posix()
-        content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
-        kind = "link" if path.is_symlink() else "program" if path.stat().st_mode & 0o111 else "file"
-        digest.update(f"{name}\0{kind}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+        if path.is_symlink():
+            told = f"link\0{path.readlink()}"
+        else:
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            told = f"{'program' if path.stat().st_mode & 0o111 else 'file'}\0{content}"
+        digest.update(f"{name}\0{told}\n".encode())
     return f"{REPOSITORY}:{digest.hexdigest()[:TAG_CHARACTERS]}"
 
 
@@ -72,7 +76,7 @@ async def image_in_episode(
         return await image_of(provider, task, container, build_multiplier)
     except UserError as error:
         kind = "configuration" if container.context is None else "image_build"
-        raise EpisodeFailure(kind, str(error), stage="seed") from error
+        raise EpisodeFailure(kind, str(error)) from error
 
 
 async def prepare(

@@ -57,7 +57,7 @@ def _asked(made: Plan, environment: Instance) -> tuple[SandboxProvider, AgentTra
     provider = made.providers.get(getattr(environment.config, "sandbox_provider", None) or "")
     if agent is None or provider is None or not issubclass(agent.server_class, AgentServer):
         return None
-    return provider, traits(agent.name, agent.server_class), agent.implementation
+    return provider, traits(agent.implementation, agent.server_class), agent.implementation
 
 
 def _problems(

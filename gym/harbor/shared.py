@@ -33,10 +33,12 @@ while [ "$pid" -gt 1 ] 2>/dev/null; do
 done
 for file in /proc/[0-9]*/stat; do
     { read -r line <"$file"; } 2>/dev/null || continue
-    pid=${line%% *} name=${line#*(} name=${name%)*} line=${line##*) }
+    pid=${file#/proc/} pid=${pid%/stat} name=${line#*(} name=${name%)*} line=${line##*) }
     case $mine in *" $pid "*) continue ;; esac
     case $line in Z*) continue ;; esac
     set -- $line
+    # A name with a line break in it hides the rest.
+    [ "$#" -ge 20 ] || { echo "process $pid:0 unreadable"; continue; }
     # The first process of the container waits by a sleep; nobody else gets into its session.
     [ "$2:$4:$name" != 1:1:sleep ] || continue
     shift 19
@@ -61,10 +63,15 @@ DISTURBED = 'sleep 0.4; [ -n "$(ls -A "$1" 2>/dev/null)" ]'
 
 @dataclass(frozen=True)
 class Before:
-    """What was there before the agent came: processes, and where the interpreters are."""
+    """What was there before the agent came: processes, and where the interpreters are.
+
+    Attributes:
+        seconds: When that was, by the sandbox's clock.
+    """
 
     processes: frozenset[str]
     programs: Mapping[str, str]
+    seconds: str
 
 
 @dataclass(frozen=True)
@@ -82,13 +89,13 @@ class Since:
 
 async def look(box: Box) -> Before:
     """Remembers what is there."""
-    processes, programs = await _seen(box)
-    return Before(frozenset(processes), {name: path for name, (_, path) in programs.items()})
+    processes, programs, seconds = await _seen(box)
+    return Before(frozenset(processes), {name: path for name, (_, path) in programs.items()}, seconds)
 
 
 async def since(box: Box, before: Before) -> Since:
     """What has come since, as far as it could serve to deceive a verifier."""
-    processes, programs = await _seen(box)
+    processes, programs, _ = await _seen(box)
     return Since(
         {key: name for key, name in processes.items() if key not in before.processes},
         {
@@ -143,17 +150,20 @@ async def clean_path(box: Box, programs: Mapping[str, str]) -> str:
     return f"{folder}:{said.stdout_text}"
 
 
-async def _seen(box: Box) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """Processes, and kind and path of the interpreters."""
-    said = await box.as_root(f"{LOOKUP}\n{PROCESSES}", *INTERPRETERS)
+async def _seen(box: Box) -> tuple[dict[str, str], dict[str, tuple[str, str]], str]:
+    """Processes, kind and path of the interpreters, and the time."""
+    said = await box.as_root(f'echo "time $(date +%s)"\n{LOOKUP}\n{PROCESSES}', *INTERPRETERS)
+    seconds = ""
     processes: dict[str, str] = {}
     programs: dict[str, tuple[str, str]] = {}
     for line in said.stdout_text.splitlines():
         kind, _, rest = line.partition(" ")
-        if kind == "process":
+        if kind == "time":
+            seconds = rest
+        elif kind == "process":
             key, _, name = rest.partition(" ")
             processes[key] = name
         elif kind in ("elf", "script"):
             name, _, path = rest.partition(" ")
             programs[name] = (kind, path)
-    return processes, programs
+    return processes, programs, seconds

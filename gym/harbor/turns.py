@@ -16,7 +16,6 @@ from gym.harbor.variables import fill_headers
 from gym.servers.base import ServerContext
 from gym.servers.contract import (
     ACTIVATION_SECONDS,
-    EXTRAS_HEADER,
     ROLLOUT_HEADER,
     AgentCloseRequest,
     AgentCloseResponse,
@@ -82,15 +81,15 @@ class Turns:
 
     async def take(
         self, number: int, request: ResponsesRequest, access: SandboxAccess, servers: list[McpGrant]
-    ) -> ResponsesResponse:
-        """One step: opens a session, activates it once, and closes it.
+    ) -> Told:
+        """One step: opens a session, activates it once, and closes it. Returns what was done in it.
 
         Raises:
             EpisodeFailure: The agent failed; `termination_unconfirmed` where some of it may still run.
             ServerError: As the agent server refuses it.
         """
         episode, rollout = self.episode, self.episode.request.episode_id
-        headers = {ROLLOUT_HEADER: rollout.key, EXTRAS_HEADER: "1"}
+        headers = episode.headers
         closing = AgentCloseRequest(agent_session_id=_session(self._name, number), episode_id=rollout)
         closed: list[AgentCloseResponse] = []
         cookies: dict[str, str] = {}
@@ -125,7 +124,7 @@ class Turns:
             message = f"{self.server.name} could not confirm that all its processes have ended"
             raise EpisodeFailure("termination_unconfirmed", message, stage="agent")
         self.told.add(activation.body, closed[-1].agent_observations)
-        return activation.body
+        return Told(activation.body, closed[-1].agent_observations)
 
     async def close_lost(self, steps: int) -> None:
         """Closes what earlier tries may have left open, whose end nobody has seen."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gym.failures import EpisodeFailure
 from gym.harbor import shared
-from gym.harbor.boxes import Box, told
+from gym.harbor.boxes import RUN_SCRIPT, Box, told
 from gym.harbor.rewards import Rewards, read_rewards, report_file
 from gym.harbor.task import VerifierPhase
 from gym.sandbox.interface import ExecResult
@@ -31,11 +31,12 @@ REWARD_BYTES = 1024 * 1024
 KEPT_BYTES = 64 * 1024 * 1024
 log = logging.getLogger(__name__)
 
-# $1 owner of the results, empty for everybody; other words are folders to empty. A link in their place leads elsewhere.
-# Links to what they are about to hold lead nowhere while they are gone: such links are printed, and removed.
+# $1 owner of the results, empty for everybody; $2 when the agent came, empty where none did; then folders to empty. A
+# link in their place leads elsewhere. Links of the agent's to what they are about to hold lead nowhere while they are
+# gone: they are printed and removed.
 EMPTY = r"""
-owner=$1
-shift
+owner=$1 since=$2
+shift 2
 [ ! -L /logs ] || rm -f /logs
 for folder in "$@"; do
     [ -e "$folder" ] || [ -L "$folder" ] || continue
@@ -43,7 +44,7 @@ for folder in "$@"; do
     mv -- "$folder" "/.gym-old-$$" 2>/dev/null || { rm -rf -- "$folder" || exit 1; }
     rm -rf -- "/.gym-old-$$"
 done
-find / -xdev -xtype l -print 2>/dev/null | while IFS= read -r link; do
+[ -z "$since" ] || find / -xdev -xtype l -newerct "@$since" -print 2>/dev/null | while IFS= read -r link; do
     case $(readlink -m -- "$link")/ in
         /tests/* | /logs/verifier/*) rm -f -- "$link" && echo "$link" ;;
     esac
@@ -52,13 +53,9 @@ mkdir -p -- "$@" || exit 1
 if [ "$owner" ]; then chown "$owner" /logs/verifier && chmod 755 /logs/verifier; else chmod 777 /logs/verifier; fi
 """
 
-# A canary line may stand before the `#!`; so it is bash that runs the script, unless it is one of another language.
-RUN = r"""
+RUN = rf"""
 exec >"$2" 2>&1 </dev/null
-IFS= read -r first <"$1"
-case $first in "#!"*sh | "#!"*"sh "*) ;; "#!"*) exec "$1" ;; esac
-for shell in /bin/bash /usr/bin/bash /usr/local/bin/bash; do [ ! -x "$shell" ] || exec "$shell" "$1"; done
-exec /bin/sh "$1"
+{RUN_SCRIPT}
 """
 
 
@@ -111,7 +108,7 @@ async def verify_apart(order: Order) -> Outcome:
     Raises:
         EpisodeFailure: The verifier failed; nothing can be said about the outcome.
     """
-    await _set_up(order)
+    await _set_up(order, None)
     return await _grade(order, order.env)
 
 
@@ -132,7 +129,7 @@ async def verify_shared(order: Order, before: shared.Before) -> Outcome:
         await shared.end(box, before)
         notes.append("it was ended")
         services = {}
-    await _set_up(order)
+    await _set_up(order, before)
     env = dict(order.env)
     if programs:
         notes.append(f"scripts stand in front of {', '.join(programs)}; the tests use those of the image")
@@ -171,25 +168,24 @@ async def _meddled(order: Order) -> bool:
 
 async def _ended(order: Order, before: shared.Before, why: str) -> str:
     await shared.end(order.box, before)
-    await _set_up(order)
+    await _set_up(order, before)
     log.warning("%s: %s", order.box.sandbox.id, why)
     return f"{why}: everything that the agent left running was ended"
 
 
-async def _set_up(order: Order) -> None:
-    """Empties the places of tests and results, and brings the tests."""
+async def _set_up(order: Order, before: shared.Before | None) -> None:
+    """Empties the places of tests and results, and brings the tests; `before` where an agent was here."""
     box, phase = order.box, order.phase
     folders = [LOGS, TESTS] if phase.tests else [LOGS]
     owner = box.user or "" if phase.user is None else str(phase.user)
-    emptied = await box.as_root(EMPTY, owner, *folders)
+    emptied = await box.as_root(EMPTY, owner, before.seconds if before else "", *folders)
     if emptied.exit_code:
         raise _failed("verifier_crashed", f"the place of the results cannot be emptied: {told(emptied)}")
     if emptied.stdout:
         log.warning("%s: links to the verifier were removed: %s", box.sandbox.id, emptied.stdout_text.split())
     for folder in phase.tests:
         await box.put(folder, TESTS)
-    if phase.tests:
-        await box.as_root('chmod -R a+rX /tests && chmod a+x "$1"', f"{TESTS}/test.sh")
+    await box.as_root("chmod -R a+rX /tests; chmod a+x /tests/test.sh")
 
 
 async def _grade(order: Order, env: Mapping[str, str]) -> Outcome:

@@ -195,6 +195,15 @@ class Sandbox(ABC):
         """
         return url
 
+    async def change_network(self, network: Network) -> None:
+        """Give it another network; what runs inside goes on, and its connections end.
+
+        Raises:
+            UserError: the provider cannot do that, or the sandbox is borrowed.
+            EpisodeFailure: `sandbox_lost`.
+        """
+        raise UserError(f"the network of sandbox {self.id} cannot be changed to {network}")
+
     async def forward(self, port: int) -> tuple[str, int]:
         """Host and port where this machine reaches a server that listens on `port` on all addresses in the sandbox.
 

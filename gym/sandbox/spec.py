@@ -135,6 +135,7 @@ class Capabilities:
         gpu: GPUs can be used.
         images: Sandboxes start from `SandboxSpec.image`.
         builds: Images are built from a folder with a Dockerfile.
+        network_changes: A sandbox can be given another network while it runs.
     """
 
     root: bool
@@ -146,6 +147,7 @@ class Capabilities:
     gpu: bool = False
     images: bool = False
     builds: bool = False
+    network_changes: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,11 @@ find_tree() {
     pairs='' tree='' from=$root
     [ "$left" = end ] || from=none
     for file in /proc/[0-9]*/stat; do
-        { read -r line <"$file"; } 2>/dev/null || continue
-        pid=${line%% *} line=${line##*) }
+        # The name of a process may have line breaks, and brackets.
+        line=''
+        { while IFS= read -r part; do line="$line$part "; done <"$file"; } 2>/dev/null
+        [ "$line" ] || continue
+        pid=${file#/proc/} pid=${pid%/stat} line=${line##*) }
         case $line in Z*) continue ;; esac
         line=${line#* }
         pairs="$pairs $pid:${line%% *}"

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse, function_call, message
 from gym.servers.agent import AgentServer, AgentServerConfig, AgentSession
-from gym.servers.contract import McpGrant, VerifyRequest, VerifyResponse
+from gym.servers.contract import McpConnection, McpGrant, VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, TaskData
 
 
@@ -30,6 +30,7 @@ class McpAgent(AgentServer[AgentServerConfig]):
         if not grants:
             return ResponsesResponse(output=[message("assistant", "no tools")])
         connection = grants[0].connection
+        assert isinstance(connection, McpConnection)
         output: list[Item] = []
         async with connected(connection.url, connection.headers) as client:
             offered = [tool.name for tool in (await client.list_tools()).tools]

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -96,9 +97,7 @@ async def test_every_fixture_proves_itself(
 
 
 async def test_failures_have_kinds_of_their_own(provider: SandboxProvider, tmp_path: Path) -> None:
-    folders = [
-        folder(tmp_path / name.replace(" ", "-"), toml, files) for name, (toml, files, _, _) in FAILING.items()
-    ]
+    folders = [folder(tmp_path / name.replace(" ", "-"), toml, files) for name, (toml, files, _, _) in FAILING.items()]
     found = await all_of(build(OracleAgent, provider, tmp_path / "run"), folders)
     failures = dict(zip(FAILING, (told.failure for told in found.values()), strict=True))
     assert {name: failure.failure_kind for name, failure in failures.items() if failure} == {
@@ -142,6 +141,57 @@ async def test_a_row_tells_what_happened_and_the_files_are_kept(provider: Sandbo
         ("close", {"reward": 1.0}),
     ]
     assert (world.kept(FIXTURES / "steps") / "steps/deposit/artifacts/receipts/deposit").is_file()
+    await world.stop()
+
+
+async def test_an_image_is_used_as_it_is(provider: SandboxProvider, tmp_path: Path) -> None:
+    """Its entrypoint runs, as whose user it says, from where it says; its own links to the tests stay."""
+    image = """
+        FROM gym-base
+        RUN mkdir -p /srv/app && ln -s /tests /srv/app/tests && chown -R agent /srv/app
+        COPY entry /entry
+        WORKDIR /srv/app
+        USER agent
+        ENTRYPOINT ["/bin/sh", "/entry"]
+    """
+    checks = '[ -e tests/test.sh ] && [ "$(cat started)" = "agent sh -c sleep infinity" ] && [ "$PWD" = /srv/app ]'
+    task = folder(
+        tmp_path / "task",
+        "[environment]\ncpus = 64\nnetwork_mode = 'no-network'",
+        {
+            "environment/Dockerfile": dedent(image),
+            "environment/entry": 'echo "$(id -un) $*" > started\nexec "$@"\n',
+            "tests/test.sh": f"if {checks}; then echo 1; else echo 0; fi > /logs/verifier/reward.txt",
+        },
+    )
+    world = build(NopAgent, provider, tmp_path)
+    result = await world.result(task)
+    assert (result.reward, (result.model_extra or {})["verifier_notes"]) == (1.0, [])
+    await world.stop()
+
+
+async def test_each_phase_has_its_network(provider: SandboxProvider, tmp_path: Path) -> None:
+    """Also where all of them share a sandbox; a service goes on."""
+    look = "cd /sys/class/net && ls -d [!l]* 2>/dev/null | wc -l"
+    serve = "setsid sleep 600 >/dev/null 2>&1 </dev/null &"
+    checks = f'[ "$(cat /tmp/agent)" = "$AGENT" ] && [ "$({look})" = "$VERIFIER" ] && grep -qs sleep /proc/[0-9]*/comm'
+    steps = {"one": ("no-network", "public"), "two": ("public", "no-network")}
+    numbers = {"public": 1, "no-network": 0}
+    toml, files = '[environment]\ndocker_image = "gym-base"\n', dict[str, str | None]()
+    for name, (agent, verifier) in steps.items():
+        toml += f"""
+            [[steps]]
+            name = "{name}"
+            agent.network_mode = "{agent}"
+            verifier.network_mode = "{verifier}"
+            verifier.env = {{ AGENT = "{numbers[agent]}", VERIFIER = "{numbers[verifier]}" }}
+        """
+        files[f"steps/{name}/instruction.md"] = "Do it."
+    files["solution/solve.sh"] = f"{serve}\n({look}) > /tmp/agent"
+    files["tests/test.sh"] = f"if {checks}; then echo 1; else echo 0; fi > /logs/verifier/reward.txt"
+    world = build(OracleAgent, provider, tmp_path)
+    result = await world.result(folder(tmp_path / "task", dedent(toml), files))
+    assert [step["reward"] for step in (result.model_extra or {})["step_results"]] == [1.0, 1.0]
     await world.stop()
 
 

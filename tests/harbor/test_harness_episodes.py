@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +23,10 @@ from tests.sandbox.conftest import docker
 
 ASKS = """
 page=$(python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:8123/page").read().decode())')
-if [ "$page" = agent ] && [ "$(cat word)" = marzipan ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
+steps=$(python3 -c 'import json; print(len(json.load(open("/logs/agent/trajectory.json"))["steps"]))')
+reward=0
+[ "$page" = agent ] && [ "$(cat word)" = marzipan ] && [ "$steps" = 5 ] && reward=1
+echo $reward > /logs/verifier/reward.txt
 """
 SERVE = "id -un | tr -d '\\n' > page; setsid python3 -m http.server 8123 >/dev/null 2>&1 </dev/null &"
 
@@ -39,8 +41,8 @@ async def provider(tmp_path: Path) -> AsyncIterator[SandboxProvider]:
 
 async def played(
     harness: type[HarnessAgent[Any]], provider: SandboxProvider, run: Path, task: Path, turns: list[Turn]
-) -> tuple[dict[str, Any], str]:
-    """The row of an episode in which the model plays `turns`, and what it was asked."""
+) -> dict[str, Any]:
+    """The row of an episode in which the model plays `turns`."""
     provider.common = Common(mounts=(mount(needs_runtime(harness)),))
     with FakeModel(turns) as model:
         world = build(harness, provider, run, remote={"policy_model": model.url}, settings={"model_server": MODEL})
@@ -48,7 +50,7 @@ async def played(
             result = await world.result(task)
         finally:
             await world.stop()
-        return result.model_dump(), json.dumps(model.model_requests)
+        return result.model_dump()
 
 
 @pytest.mark.parametrize("harness", [CodexAgent, PiAgent], ids=lambda harness: harness.harness)
@@ -63,21 +65,7 @@ async def test_users_tools_and_services(
         toml.replace("[environment]", '[agent]\nuser = "agent"\n[environment]\nworkdir = "/home/agent"', 1)
     )
     turns: list[Turn] = [[mcp("secret_word")], [shell("echo marzipan > word")], [shell(SERVE)]]
-    row, _ = await played(harness, provider, tmp_path, task, turns)
+    row = await played(harness, provider, tmp_path, task, turns)
     assert (row["reward"], row["verifier_notes"]) == (1.0, ["the agent left running: python3"])
     assert "marzipan" in str(row["response"]["output"][1])
     assert row["ng_agent_observations"]["counters"]["tool_calls"] == 3
-
-
-async def test_a_tool_server_that_is_a_command(provider: SandboxProvider, tmp_path: Path) -> None:
-    turns: list[Turn] = [[mcp("secret_word")], [shell("echo marzipan > word")]]
-    row, _ = await played(CodexAgent, provider, tmp_path, FIXTURES / "mcp-stdio", turns)
-    assert row["reward"] == 1.0
-    assert "marzipan" in str(row["response"]["output"][1])
-
-
-async def test_skills_of_a_task(provider: SandboxProvider, tmp_path: Path) -> None:
-    turns: list[Turn] = [[shell("echo 'Yours, the harness' >> letter")]]
-    row, asked = await played(PiAgent, provider, tmp_path, FIXTURES / "skills", turns)
-    assert row["reward"] == 1.0
-    assert "How letters are signed." in asked

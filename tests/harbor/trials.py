@@ -73,7 +73,7 @@ def build(
     *,
     remote: dict[str, str] | None = None,
     settings: dict[str, Any] | None = None,
-    **environment: Any,
+    keeps_services: bool = True,
 ) -> World:
     """Servers around an agent; `settings` are the agent's."""
     directory = Directory(remote=dict(remote or {}), base_url="http://gym.invalid")
@@ -85,7 +85,7 @@ def build(
         return ServerContext(name, client, signer, lambda _name: provider)
 
     agent = agent_class(agent_class.config_type.model_validate(settings or {}), context("agent"))
-    config = HarborConfig(agent_server=AGENT, **environment)
+    config = HarborConfig(agent_server=AGENT, keeps_services=keeps_services)
     made = HarborEnvironment(config, context("experiment"))
     directory.local.update({"agent": agent, "experiment": made})
     return World(made, agent, client, run)

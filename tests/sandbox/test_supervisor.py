@@ -94,27 +94,42 @@ async def test_a_child_that_wipes_its_environment_is_found_as_an_orphan(sandbox:
     assert await free(sandbox)
 
 
-@pytest.mark.parametrize("ending", ["exit 0", HOLD], ids=["ends", "runs out of time"])
-async def test_services_are_kept_where_that_is_asked_for(sandbox: Sandbox, ending: str) -> None:
+ODD = """
+import ctypes, fcntl, time
+ctypes.CDLL(None).prctl(15, b"a) S 1\\nb", 0, 0, 0)
+held = open("lock", "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+time.sleep(1000)
+"""
+
+
+async def test_a_child_with_an_odd_name_is_found_as_an_orphan(sandbox: Sandbox) -> None:
+    """Its name looks like more of the line that tells what belongs to what."""
+    hold = f"env -i PATH=$PATH setsid python3 -c {shlex.quote(ODD)}"
+    receipt = await ended(sandbox, f"{hold} & until [ -e lock ] && ! flock -n lock true; do :; done")
+    assert (receipt.return_code, receipt.cleanup_confirmed) == (0, True)
+    assert await free(sandbox)
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_services_are_kept_where_that_is_asked_for(sandbox: Sandbox, in_time: bool) -> None:
     """What has left the program's session and its family goes on; what still belongs to it ends with it."""
-    service = "setsid sh -c 'exec 9>served && flock 9 && exec sleep 1000 9>&9' >/dev/null 2>&1 &"
-    child = (
-        f"setsid sh -c {shlex.quote(HOLD)} & until [ -e lock ]; do :; done; {ending}" if ending == HOLD else "exit 0"
-    )
-    command = f"({service}) ; until [ -e served ] && ! flock -n served true; do :; done; {child}"
+    service = "(setsid sh -c 'exec 9>served && flock 9 && exec sleep 1000 9>&9' >/dev/null 2>&1 &)"
+    command = f"{service}; until [ -e served ] && ! flock -n served true; do :; done"
+    if not in_time:
+        command += f"; setsid sh -c {shlex.quote(HOLD)} & until [ -e lock ]; do :; done; {HOLD}"
     started = await launch(
         sandbox,
         ["sh", "-c", command],
-        deadline_seconds=2 if ending == HOLD else 60,
+        deadline_seconds=60 if in_time else 2,
         grace_seconds=1,
         keeps_services=True,
     )
     receipt = await started.wait()
-    assert (receipt.timed_out, receipt.cleanup_confirmed) == (ending == HOLD, True)
+    assert (receipt.timed_out, receipt.cleanup_confirmed) == (not in_time, True)
     kept = (await sandbox.exec("flock -n served true")).exit_code != 0
     assert kept == sandbox.keeps_background
-    if ending == HOLD:
-        assert await free(sandbox)
+    assert in_time or await free(sandbox)
 
 
 @pytest.mark.parametrize(("command", "code"), [(HOLD, 143), (DEAF, 137)], ids=["ends at TERM", "deaf"])

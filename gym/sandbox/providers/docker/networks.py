@@ -19,6 +19,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gym.errors import Problem, UserError
@@ -29,6 +30,7 @@ from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.relay import Relay
 from gym.sandbox.shared import Shared
 
+RESOLV = Path("/etc/resolv.conf")
 log = logging.getLogger(__name__)
 
 
@@ -114,6 +116,22 @@ class Networks:
             bridge = await self._made.popitem()[1].ended()
             if bridge is not None:
                 await self._daemon.call(partial(remove_network, name=bridge.name))
+
+
+def attach(api: Any, container: str, mode: str) -> None:
+    """Give a container another network mode while it runs."""
+    now = api.inspect_container(container)["NetworkSettings"]["Networks"]
+    for name in now.keys() - {mode}:
+        api.disconnect_container_from_network(container, name)
+    if mode != "none" and mode not in now:
+        api.connect_container_to_network(container, mode)
+
+
+def name_servers() -> list[str]:
+    """Those of this machine that others reach too."""
+    words = [line.split() for line in RESOLV.read_text().splitlines()] if RESOLV.is_file() else []
+    found = [word[1] for word in words if word[:1] == ["nameserver"] and len(word) > 1]
+    return [address for address in found if not is_loopback(address)]
 
 
 def look_up(api: Any, name: str) -> Bridge:

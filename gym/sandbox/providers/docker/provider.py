@@ -66,7 +66,14 @@ class DockerProvider(SandboxProvider):
         """Everything but snapshots and GPUs. Commands run as root unless image or configuration name a user."""
         root = self._config.user is None or self._config.user in ROOT
         return Capabilities(
-            root=root, users=True, networks=NETWORKS, background=True, mounts=True, images=True, builds=True
+            root=root,
+            users=True,
+            networks=NETWORKS,
+            background=True,
+            mounts=True,
+            images=True,
+            builds=True,
+            network_changes=True,
         )
 
     def describe(self) -> str:
@@ -119,7 +126,8 @@ class DockerProvider(SandboxProvider):
             workdir=found["Config"]["WorkingDir"],
             user=_not_root(found["Config"]["User"]),
             owner=(0, 0),
-            mode=found["HostConfig"]["NetworkMode"],
+            # Not that of its start: its owner may have changed it.
+            mode=next(iter(found["NetworkSettings"]["Networks"]), "none"),
             digest=labels.get(leftovers.DIGEST),
         )
         sandbox = DockerSandbox(opened.daemon, identity, opened.networks, name, owned=False)

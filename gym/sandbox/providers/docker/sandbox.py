@@ -20,6 +20,7 @@ from gym.sandbox.interface import (
     DEFAULT_TIMEOUT_SECONDS,
     JSON,
     ExecResult,
+    Network,
     OnOutput,
     Sandbox,
 )
@@ -29,7 +30,7 @@ from gym.sandbox.providers.docker.command import kill, run
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.docker.files import Files
 from gym.sandbox.providers.docker.leftovers import remove_container, removed
-from gym.sandbox.providers.docker.networks import Networks
+from gym.sandbox.providers.docker.networks import Networks, attach, name_servers
 from gym.sandbox.providers.docker.order import Container, Order
 from gym.sandbox.providers.docker.scripts import RENEWED
 from gym.sandbox.waiting import uncancelled
@@ -164,6 +165,19 @@ class DockerSandbox(Sandbox):
         """See `Sandbox.gym_url`; a relay at the gateway of its network forwards to servers on loopback."""
         async with self._use():
             return with_address(url, *await self._networks.reach(self._identity.mode, *split_url(url)))
+
+    async def change_network(self, network: Network) -> None:
+        """See `Sandbox.change_network`."""
+        self._life.refuse_borrower("change the network of")
+        mode = await self._networks.mode(network)
+        async with self._use():
+            await self._daemon.call(lambda api: attach(api, self._container.reference, mode))
+            # What the container was started with holds for ever: `gym_only` has no name server.
+            given = (await self._inspect())["HostConfig"].get("Dns")
+            servers = ["127.0.0.1"] if network == "gym_only" else name_servers() if given else ["127.0.0.11"]
+            lines = "".join(f"nameserver {address}\n" for address in servers)
+            await run(self._container, Order(["sh", "-c", "cat >/etc/resolv.conf"], user="0", stdin=lines.encode()))
+        self._identity = replace(self._identity, mode=mode)
 
     async def forward(self, port: int) -> tuple[str, int]:
         """See `Sandbox.forward`; the container's own address, on the machine of the daemon."""
