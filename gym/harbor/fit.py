@@ -12,7 +12,7 @@ from gym.harbor.images import containers
 from gym.harbor.task import Container, Task
 from gym.harbor.task import Network as TaskNetwork
 from gym.harbor.toml import KeyPath
-from gym.harbor.variables import Filled, fill_env, fill_headers
+from gym.harbor.variables import ANYWHERE, WHOLE, Filled, fill_env, fill_headers
 from gym.sandbox.interface import Network, SandboxProvider
 from gym.servers.agent import AgentServer, Role
 
@@ -121,6 +121,16 @@ def _networks(task: Task, provider: SandboxProvider, agent: AgentTraits) -> Iter
             what = f"the verifier wants another network in the agent's sandbox, which {provider.name} cannot change"
             fix = 'set [verifier] environment_mode = "separate", or the same network for both'
             yield task.problem(step.verifier.network.key, what, fix)
+
+
+def used_variables(task: Task) -> set[str]:
+    """Names of the user's variables that a task asks for, in its containers, verifiers, solution and MCP servers."""
+    tables = [box.config.env for box in _boxes(task)] + [step.verifier.env for step in task.steps]
+    whole = (WHOLE.fullmatch(text) for table in (*tables, task.table.solution.env) for text in table.values())
+    headers = [text for server in task.environment.config.mcp_servers for text in server.headers.values()]
+    return {match["name"] for match in whole if match} | {
+        match["name"] for text in headers for match in ANYWHERE.finditer(text)
+    }
 
 
 def environment_of_user() -> Mapping[str, str]:

@@ -6,6 +6,7 @@ of the sandbox provider and of the agent (`gym.harbor.fit`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from gym.composition.roots import find, shown
 from gym.errors import Problem, UserError
 from gym.harbor.dataset import DATASET_FILE, table_of
-from gym.harbor.fit import AgentTraits, problems, traits
+from gym.harbor.fit import AgentTraits, problems, traits, used_variables
 from gym.harbor.rows import HarborTaskData, task_of
 from gym.planning.routes import agent_of
 from gym.servers.agent import AgentServer
@@ -64,6 +65,7 @@ def _problems(
     made: Plan, planned: PlannedDataset, provider: SandboxProvider, asked: AgentTraits, implementation: str
 ) -> Iterator[Problem]:
     folders: dict[Path, None] = {}
+    given: set[str] = set()
     for data, wrong in _rows(made, planned):
         if wrong is not None:
             yield wrong
@@ -71,9 +73,15 @@ def _problems(
             continue
         folders.setdefault(Path(data.folder).absolute().parent)
         try:
-            yield from problems(task_of(data), provider, asked)
+            task = task_of(data)
         except UserError as error:
             yield from error.problems
+            continue
+        given |= used_variables(task) & os.environ.keys()
+        yield from problems(task, provider, asked)
+    if given:
+        # Whoever wrote the tasks chose these names: who runs them should know.
+        made.notes.append(f"the tasks of {planned.taskset} are given variables of yours: {', '.join(sorted(given))}")
     yield from _pairings(made, list(folders), implementation, asked)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gym.harbor.fit import AgentTraits, problems, traits
+from gym.harbor.fit import AgentTraits, problems, traits, used_variables
 from gym.harbor.task import load_task
 from gym.sandbox.providers.docker import DockerProvider, DockerProviderConfig
 from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig
@@ -16,7 +16,7 @@ from responses_api_agents.codex_agent.app import CodexAgent
 from responses_api_agents.nop_agent.app import NopAgent
 from responses_api_agents.oracle_agent.app import OracleAgent
 from responses_api_agents.simple_agent.app import SimpleAgent
-from tests.harbor.folders import folder
+from tests.harbor.folders import FIXTURES, folder
 
 HARNESS = AgentTraits("agent")
 MCP = '[[environment.mcp_servers]]\nname = "s"\n'
@@ -128,3 +128,7 @@ def test_a_provider_that_cannot_change_networks(tmp_path: Path, toml: str, probl
     task = load_task(folder(tmp_path / "task", toml, STEP_FILES if "steps" in toml else {}))
     provider = OpenSandboxProvider(OpenSandboxConfig(domain="opensandbox.invalid", enforces_egress=True))
     assert any(problem in str(found) for found in problems(task, provider, traits("nop", NopAgent)))
+
+
+def test_a_task_says_which_variables_it_asks_for() -> None:
+    assert used_variables(load_task(FIXTURES / "variables")) == {"GYM_TESTS_GREETING", "GYM_TESTS_SUFFIX"}
