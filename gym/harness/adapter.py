@@ -16,16 +16,21 @@ from gym.apis.responses import Item, Usage
 
 @dataclass(frozen=True)
 class ToolServer:
-    """An MCP server (streamable HTTP) as the harness reaches it.
+    """An MCP server as the harness reaches it: over streamable HTTP, or by starting it.
 
     Attributes:
+        url: Empty for one that is a command.
+        command: Program and arguments in the sandbox; only for harnesses with `stdio_tools`.
         required: The task cannot do without it; for the others a failed connection is no failure.
+        env: Variables of one that is a command: those of the sandbox, of which some harnesses pass on a few only.
     """
 
     name: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     required: bool = True
+    command: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

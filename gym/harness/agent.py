@@ -22,15 +22,16 @@ from gym.harness.evidence import judge, shortened
 from gym.harness.launching import Site
 from gym.harness.prompts import compose
 from gym.harness.recipes import Recipe, architecture
-from gym.harness.tools import as_reached_from, tool_servers
+from gym.harness.tools import as_reached_from, tool_servers, with_environment
 from gym.sandbox.interface import SandboxProvider, SandboxSpec
 from gym.servers import deadline
-from gym.servers.agent import AgentServer, AgentSession
+from gym.servers.agent import AgentServer, AgentSession, activation_seconds
 from gym.servers.base import ServerContext, ServerError
+from gym.servers.capabilities import Capability
 from gym.servers.sandbox_access import AgentSandbox, take_sandbox
 
 RESERVE_SECONDS = 10.0
-"""Kept of an activation's time, at most a tenth of it, for reading the evidence after the harness was ended."""
+"""Kept of an activation's time, at most half of it, for ending the harness and reading what it left."""
 
 READY_SECONDS = 120.0
 SECRET_CHARACTERS = 16
@@ -45,6 +46,7 @@ class Seat:
     Attributes:
         command: Program and first arguments, where they are in the sandbox.
         tools: MCP servers as the sandbox reaches them.
+        user: Whom it runs as; None for the sandbox's own.
     """
 
     sandbox: AgentSandbox
@@ -52,6 +54,7 @@ class Seat:
     command: list[str]
     model_url: str
     tools: tuple[ToolServer, ...]
+    user: str | None = None
     records: list[trajectory.Record] = field(default_factory=list)
 
 
@@ -67,12 +70,18 @@ class HarnessAgent(AgentServer[ConfigT]):
     config_type = HarnessAgentConfig
     transports = frozenset({"mcp"})
     needs_sandbox = True
+    task_users = True
     harness: ClassVar[str]
     settings: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, config: ConfigT, context: ServerContext) -> None:
         super().__init__(config, context)
         self._host: SandboxProvider | None = None
+
+    @classmethod
+    def asks_of_model(cls, config: ConfigT) -> dict[Capability, str]:  # noqa: ARG003
+        """A shell, at least, is a tool."""
+        return {"tools": "works with tools of its own"}
 
     @classmethod
     @abstractmethod
@@ -115,10 +124,14 @@ class HarnessAgent(AgentServer[ConfigT]):
             place = await self._sandbox(session, bundle)
             model = self.context.client.directory.url(self.config.model_server.name)
             model_url = await place.sandbox.gym_url(model)
-            tools = await as_reached_from(place.sandbox, named, static)
+            serves = self.context.client.directory.serves
+            given = {tool.name for tool in named if tool.name in static or not serves(tool.url)}
+            tools = await as_reached_from(place.sandbox, named, given)
+            user = place.user or self.config.user
+            tools = await with_environment(place.sandbox, tools, user)
             root = await placing.place(place.sandbox, bundle, architecture())
-            folder = await placing.make_folder(place.sandbox, place.workdir, self.config.user)
-            seat = Seat(place, folder, bundle.command(root), model_url, tuple(tools))
+            folder = await placing.make_folder(place.sandbox, place.workdir, user)
+            seat = Seat(place, folder, bundle.command(root), model_url, tuple(tools), user)
         except UserError as error:
             raise EpisodeFailure("configuration", str(error), stage="seed") from error
         session.state["seat"] = seat
@@ -178,6 +191,7 @@ class HarnessAgent(AgentServer[ConfigT]):
             f"{self.harness} {self.runtime(self.config).version}",
             seat.records,
             sandbox_id=seat.sandbox.sandbox.id,
+            image_digest=seat.sandbox.sandbox.image_digest,
             model={"type": ref.type, "name": ref.name},
         )
 
@@ -234,7 +248,8 @@ class HarnessAgent(AgentServer[ConfigT]):
         words = {turn.model_key, *headers, *(value.rpartition(" ")[2] for value in headers)}
         # A short value is no credential, and would be masked wherever it stands for something else.
         secrets = sorted((word for word in words if len(word) >= SECRET_CHARACTERS), key=len, reverse=True)
-        site = Site(seat.sandbox.sandbox, seat.folder, seat.sandbox.workdir, self.config.user, tuple(secrets))
+        keeps = seat.sandbox.keeps_services
+        site = Site(seat.sandbox.sandbox, seat.folder, seat.sandbox.workdir, seat.user, tuple(secrets), keeps)
         try:
             await launching.launch(site, invocation, evidence, seconds)
         except UserError as error:
@@ -243,7 +258,9 @@ class HarnessAgent(AgentServer[ConfigT]):
     def _turn(self, session: AgentSession, seat: Seat, request: ResponsesRequest, invocation_id: str = "") -> Turn:
         prompts = compose(self.config.system_prompt, request)
         left = deadline.remaining()
-        inner = float("inf") if left is None else left - min(RESERVE_SECONDS, left / 10)
+        inner = float("inf") if left is None else left - min(RESERVE_SECONDS, left / 2)
+        # A task that gives a time of its own means it, whatever the configuration says for the others.
+        own = float("inf") if activation_seconds(request) is not None else self.config.timeout_seconds
         return Turn(
             command=seat.command,
             folder=seat.folder,
@@ -254,7 +271,7 @@ class HarnessAgent(AgentServer[ConfigT]):
             tools=seat.tools,
             system_prompt=prompts.system,
             prompt=prompts.user,
-            timeout_seconds=min(self.config.timeout_seconds, inner),
+            timeout_seconds=min(own, inner),
             number=max(1, session.activation),
             max_output_tokens=request.max_output_tokens,
             invocation_id=invocation_id,

@@ -29,7 +29,9 @@ class HarnessAgentConfig(SandboxedAgentConfig):
         None, description="Goes before the instructions and system messages of every request; literal text."
     )
     timeout_seconds: float = Field(
-        1800, gt=0, description="Bound of one activation; what was done until then is graded as it is."
+        1800,
+        gt=0,
+        description="Bound of one activation, unless the task has one of its own; what was done until then is graded.",
     )
     execution: Literal["sandbox", "host"] = Field(
         "sandbox",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gym.failures import POLICIES, EpisodeFailure
+from gym.failures import BUDGET_EXHAUSTED, POLICIES, EpisodeFailure, exhausted_budget
 from gym.harness.adapter import Evidence, Reading
 
 REASON_CHARACTERS = 500
@@ -46,8 +46,12 @@ def judge(harness: str, reading: Reading, evidence: Evidence) -> Verdict:
     if evidence.timed_out:
         return _out_of_time(harness, reading, evidence)
     if reading.error is not None:
+        if spent := exhausted_budget(reading.error):
+            return _out_of_budget(harness, reading.error, *spent)
         kind = reading.error_kind or kind_of(reading.error)
         raise EpisodeFailure(kind, f"{harness}: {shortened(reading.error)}", stage="agent")
+    if reading.stop is None and (spent := exhausted_budget(_end(evidence))):
+        return _out_of_budget(harness, _end(evidence), *spent)
     if reading.stop is None:
         raise EpisodeFailure("agent_error", _unfinished(harness, evidence), stage="agent")
     if not reading.items and not reading.model_calls and not (reading.usage and reading.usage.total_tokens):
@@ -62,6 +66,13 @@ def _out_of_time(harness: str, reading: Reading, evidence: Evidence) -> Verdict:
         return Verdict("incomplete", TIMEOUT)
     waited = f"after {evidence.duration_seconds:.0f} s there was no answer of the model"
     raise EpisodeFailure("agent_timeout", f"{harness}: {waited}; {_end(evidence)}", stage="agent")
+
+
+def _out_of_budget(harness: str, text: str, kind: str, name: str) -> Verdict:
+    """The rollout's own budget is the policy's. What the run's ends is no fault of this policy, and is not graded."""
+    if kind == BUDGET_EXHAUSTED:
+        return Verdict("incomplete", name)
+    raise EpisodeFailure(kind, f"{harness}: {shortened(text)}", stage="agent")
 
 
 def _unfinished(harness: str, evidence: Evidence) -> str:

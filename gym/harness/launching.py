@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym.harness.adapter import Evidence, Invocation
-from gym.harness.placing import run, write_files
+from gym.harness.placing import run_or_as_root, write_files
 from gym.sandbox import supervisor
 from gym.sandbox.interface import Sandbox
 from gym.sandbox.output import Capture
@@ -31,6 +31,7 @@ class Site:
 
     Attributes:
         user: User of the sandbox that it runs as; None for the sandbox's own.
+        keeps_services: What it has left running as a service goes on after its end.
         secrets: Texts that are masked in all that it leaves.
     """
 
@@ -39,6 +40,7 @@ class Site:
     workdir: str
     user: str | None = None
     secrets: tuple[str, ...] = ()
+    keeps_services: bool = False
 
 
 class _Lines:
@@ -90,6 +92,7 @@ async def launch(site: Site, invocation: Invocation, evidence: Evidence, timeout
         grace_seconds=GRACE_SECONDS,
         stdin=invocation.stdin,
         on_stdout=out.feed,
+        keeps_services=site.keeps_services,
     )
     try:
         await started.wait()
@@ -110,7 +113,7 @@ async def _conclude(site: Site, started: supervisor.Launch, evidence: Evidence) 
     evidence.ended = receipt.cleanup_confirmed
     logs = await started.logs(STDERR_BYTES)
     evidence.stderr = _masked(logs.stderr, site.secrets).decode("utf-8", "replace")
-    await run(site.sandbox, ["rm", "-rf", "--", started.directory])
+    await run_or_as_root(site.sandbox, ["rm", "-rf", "--", started.directory])
 
 
 async def _collect(site: Site, folder: str, evidence: Evidence) -> None:

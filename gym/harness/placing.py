@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from pathlib import PurePosixPath
 
+from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.harness.bundles import MANIFEST, MOUNTED, Bundle
 from gym.sandbox.interface import ExecResult, Mount, Sandbox
@@ -82,7 +84,11 @@ async def make_folder(sandbox: Sandbox, workdir: str, user: str | None) -> str:
     """
     folder = str(PurePosixPath(workdir).parent / f".gym-{secrets.token_hex(6)}")
     script = 'umask 077 && mkdir -p "$1" && { [ -z "$2" ] || chown -R "$2" "$1"; }'
-    made = await run(sandbox, ["/bin/sh", "-c", script, "sh", folder, user or ""])
+    making = ["/bin/sh", "-c", script, "sh", folder]
+    made = await run(sandbox, [*making, user or ""])
+    if made.exit_code != 0:  # the image's own user may not write there
+        owner = user or (await run(sandbox, ["id", "-u"])).stdout_text.strip()
+        made = await _as_root(sandbox, [*making, owner]) or made
     if made.exit_code != 0:
         message = f"no folder for the harness can be made in the sandbox: {made.stderr_text.strip()[:300]}"
         raise EpisodeFailure("sandbox_start", message, stage="seed")
@@ -91,7 +97,7 @@ async def make_folder(sandbox: Sandbox, workdir: str, user: str | None) -> str:
 
 async def remove(sandbox: Sandbox, folder: str) -> None:
     """Removes a private folder with the session's key and configuration in it."""
-    await run(sandbox, ["rm", "-rf", "--", folder])
+    await run_or_as_root(sandbox, ["rm", "-rf", "--", folder])
 
 
 async def write_files(sandbox: Sandbox, folder: str, files: dict[str, str], user: str | None) -> None:
@@ -99,9 +105,22 @@ async def write_files(sandbox: Sandbox, folder: str, files: dict[str, str], user
     for name, text in files.items():
         await sandbox.upload(text.encode(), f"{folder}/{name}", mode=0o600)
     if user is not None and files:
-        await run(sandbox, ["chown", "-R", user, folder])
+        await run_or_as_root(sandbox, ["chown", "-R", user, folder])
 
 
 async def run(sandbox: Sandbox, argv: list[str]) -> ExecResult:
     """Runs a small command of our own as the sandbox's own user."""
     return await sandbox.exec(argv, cwd="/", timeout_seconds=SETUP_SECONDS)
+
+
+async def run_or_as_root(sandbox: Sandbox, argv: list[str]) -> ExecResult:
+    """Runs a small command of our own as the sandbox's own user, and once more as root where that one may not do it."""
+    done = await run(sandbox, argv)
+    return done if done.exit_code == 0 else await _as_root(sandbox, argv) or done
+
+
+async def _as_root(sandbox: Sandbox, argv: list[str]) -> ExecResult | None:
+    """None where the sandbox has no root."""
+    with suppress(UserError):
+        return await sandbox.exec(argv, cwd="/", user="0", timeout_seconds=SETUP_SECONDS)
+    return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gym.harness.adapter import ToolServer
 from gym.harness.config import McpServerConfig
+from gym.harness.placing import SETUP_SECONDS
 from gym.sandbox.interface import Sandbox
 from gym.servers.base import ServerError
-from gym.servers.contract import Grant, McpGrant
+from gym.servers.contract import Grant, McpConnection, McpGrant, StdioConnection
 
 
 def tool_servers(
@@ -39,17 +41,46 @@ def _static(servers: Mapping[str, McpServerConfig]) -> Iterator[ToolServer]:
 
 def _granted(grants: Iterable[Grant]) -> Iterator[ToolServer]:
     for grant in grants:
-        if isinstance(grant, McpGrant):
-            yield ToolServer(grant.name, grant.connection.url, grant.connection.headers, grant.required)
+        if not isinstance(grant, McpGrant):
+            continue
+        match grant.connection:
+            case McpConnection(url=url, headers=headers):
+                yield ToolServer(grant.name, url, headers, grant.required)
+            case StdioConnection(command=command, args=args):
+                yield ToolServer(grant.name, "", required=grant.required, command=(command, *args))
 
 
-async def as_reached_from(sandbox: Sandbox, servers: Iterable[ToolServer], static: Iterable[str]) -> list[ToolServer]:
-    """The servers at the addresses that a sandbox has for them; a static one is where its configuration says.
+OF_A_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
+
+
+async def with_environment(sandbox: Sandbox, servers: Sequence[ToolServer], user: str | None) -> list[ToolServer]:
+    """The servers, those that are commands with the variables that a program of the sandbox has.
+
+    Args:
+        user: Whom they run as; None for the sandbox's own.
+
+    Raises:
+        UserError: The sandbox has no such user.
+        EpisodeFailure: `sandbox_lost`.
+    """
+    if not any(server.command for server in servers):
+        return list(servers)
+    told = await sandbox.exec(["env", "-0"], cwd="/", user=user, timeout_seconds=SETUP_SECONDS)
+    pairs = (line.partition("=")[::2] for line in told.stdout_text.split("\0") if "=" in line)
+    env = {name: value for name, value in pairs if name not in OF_A_SHELL}
+    return [replace(server, env=env) if server.command else server for server in servers]
+
+
+async def as_reached_from(sandbox: Sandbox, servers: Iterable[ToolServer], given: Iterable[str]) -> list[ToolServer]:
+    """The servers at the addresses that a sandbox has for them.
+
+    Args:
+        given: Names of those whose URL is already as the sandbox reaches it: of the configuration, or of the task.
 
     Raises:
         UserError: One cannot be reached from there.
     """
-    given = frozenset(static)
+    given = frozenset(given)
     return [
         server
         if server.name in given

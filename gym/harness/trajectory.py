@@ -104,7 +104,12 @@ def calls_of(items: Sequence[Item]) -> Iterator[tuple[Item, bool]]:
 
 
 def bundle(
-    source: str, records: Sequence[Record], *, sandbox_id: str | None, model: dict[str, str] | None
+    source: str,
+    records: Sequence[Record],
+    *,
+    sandbox_id: str | None,
+    image_digest: str | None = None,
+    model: dict[str, str] | None,
 ) -> dict[str, Any]:
     """The observations of a session, of all its activations."""
     numbers = [("tool_calls", sum(1 for item in records for _ in calls_of(item.reading.items)))]
@@ -115,6 +120,7 @@ def bundle(
         "gaps": [gap for item in records for gap in item.reading.gaps],
         "stop_reason": records[-1].stop_reason if records else None,
         "counters": dict(numbers),
+        **({"image_digest": image_digest} if image_digest else {}),
     }
 
 

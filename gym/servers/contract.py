@@ -20,6 +20,9 @@ Transport = Literal["direct_http", "mcp"]
 ROLLOUT_HEADER = "x-ng-rollout-id"
 """Names the rollout that a call belongs to."""
 
+RUN_HEADER = "x-gym-run"
+"""Names the run that asks for a rollout: ids of rollouts are those of others, too, that use the same servers."""
+
 ACTIVATION_HEADER = "x-ng-agent-activation"
 """Which activation of a session that continues a request is: 1, 2, ..."""
 

@@ -22,6 +22,12 @@ USELESS = (
 )
 """Tools that reach Anthropic's services, wait for later, or leave the work directory or the session."""
 
+# $1 is the folder of its configuration, where it looks for skills; the rest is the command.
+WITH_SKILLS = """
+[ -d "$HOME/.agents/skills" ] && mkdir -p "$1" && ln -sfn "$HOME/.agents/skills" "$1/skills"
+shift && exec "$@"
+"""
+
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_TELEMETRY": "1",
@@ -71,6 +77,7 @@ class ClaudeCodeAgent(HarnessAgent[ClaudeCodeAgentConfig]):
     harness = "claude_code"
     settings = frozenset({"max_output_tokens"})
     stdio_tools = True
+    skills = True
 
     @classmethod
     def asks_of_model(cls, config: ClaudeCodeAgentConfig) -> dict[Capability, str]:
@@ -104,7 +111,8 @@ class ClaudeCodeAgent(HarnessAgent[ClaudeCodeAgentConfig]):
             files["system.md"] = turn.system_prompt
         # What begins with `/` would be a command of Claude Code.
         prompt = f" {turn.prompt}" if turn.prompt.startswith("/") else turn.prompt
-        argv = [*turn.command, *self._options(turn), *self.config.extra_args]
+        argv = ["/bin/sh", "-c", WITH_SKILLS, "sh", turn.path("claude")]
+        argv += [*turn.command, *self._options(turn), *self.config.extra_args]
         return Invocation(argv, env=self._environment(turn), files=files, stdin=prompt.encode(), noise=NOISE)
 
     def readiness(self, turn: Turn) -> Invocation:

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gym.harness.adapter import Evidence, Invocation, Reading, Turn
+from gym.harness.adapter import Evidence, Invocation, Reading, ToolServer, Turn
 from gym.harness.agent import HarnessAgent
 from gym.harness.config import HarnessAgentConfig
 from gym.harness.recipes import Npm, Recipe
+from gym.servers.capabilities import Capability
 from responses_api_agents.codex_agent.session import read
 
 PROVIDER = "gym"
@@ -44,6 +45,14 @@ class CodexAgent(HarnessAgent[CodexAgentConfig]):
 
     config_type = CodexAgentConfig
     harness = "codex"
+    stdio_tools = True
+    skills = True
+
+    @classmethod
+    def asks_of_model(cls, config: CodexAgentConfig) -> dict[Capability, str]:
+        """Tools, and reasoning where an effort is set."""
+        effort: dict[Capability, str] = {"reasoning": "has a reasoning_effort"} if config.reasoning_effort else {}
+        return super().asks_of_model(config) | effort
 
     @classmethod
     def runtime(cls, config: CodexAgentConfig) -> Recipe:
@@ -108,8 +117,7 @@ class CodexAgent(HarnessAgent[CodexAgentConfig]):
             },
             "mcp_servers": {
                 self.tool_server_name(tool.name): {
-                    "url": tool.url,
-                    "http_headers": dict(tool.headers),
+                    **_connection(tool),
                     "required": tool.required,
                     "startup_timeout_sec": 60,
                     "tool_timeout_sec": int(turn.timeout_seconds) + 1,
@@ -126,6 +134,13 @@ class CodexAgent(HarnessAgent[CodexAgentConfig]):
         elif turn.system_prompt:
             settings["model_instructions_file"] = turn.path("codex", "instructions.md")
         return settings
+
+
+def _connection(tool: ToolServer) -> dict[str, Any]:
+    if tool.command:
+        # Without them, it would have a few of Codex's own.
+        return {"command": tool.command[0], "args": list(tool.command[1:]), "env": dict(tool.env)}
+    return {"url": tool.url, "http_headers": dict(tool.headers)}
 
 
 def toml(settings: dict[str, Any]) -> str:

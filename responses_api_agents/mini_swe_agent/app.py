@@ -89,6 +89,8 @@ class MiniSweAgent(HarnessAgent[MiniSweAgentConfig]):
     harness = "mini_swe"
     settings = frozenset({"max_output_tokens"})
     task_users = False
+    stdio_tools = True
+    skills = True
 
     @classmethod
     def runtime(cls, config: MiniSweAgentConfig) -> Recipe:
@@ -118,7 +120,7 @@ class MiniSweAgent(HarnessAgent[MiniSweAgentConfig]):
         """One process for the whole activation, told what to do on its standard input."""
         return Invocation(
             argv=[*turn.command, turn.path("drive.py")],
-            files={**self._files(turn), "drive.py": (INSIDE / "drive.py").read_text(encoding="utf-8")},
+            files={**self._files(turn), **_inside("drive.py", "gym_skills.py")},
             stdin=json.dumps(self._told(turn)).encode(),
         )
 
@@ -162,6 +164,7 @@ class MiniSweAgent(HarnessAgent[MiniSweAgentConfig]):
         servers = [
             {
                 "name": self.tool_server_name(tool.name),
+                "command": list(tool.command),
                 "url": tool.url,
                 "headers": dict(tool.headers),
                 "required": tool.required,
@@ -170,7 +173,11 @@ class MiniSweAgent(HarnessAgent[MiniSweAgentConfig]):
         ]
         start = shlex.join([*turn.command, turn.path("gym_tools.py")])
         return {
-            "gym_tools.py": (INSIDE / "gym_tools.py").read_text(encoding="utf-8"),
+            **_inside("gym_tools.py", "stdio_servers.py"),
             "tools.json": json.dumps({"servers": servers, "timeout_seconds": turn.timeout_seconds}),
             "tool": f'exec {start} "$@"\n',
         }
+
+
+def _inside(*names: str) -> dict[str, str]:
+    return {name: (INSIDE / name).read_text(encoding="utf-8") for name in names}

@@ -35,6 +35,8 @@ class OpenCodeAgent(HarnessAgent[OpenCodeAgentConfig]):
     continuations = frozenset({"resume_harness_session"})
     harness = "opencode"
     settings = frozenset({"max_output_tokens"})
+    stdio_tools = True
+    skills = True
 
     @classmethod
     def asks_of_model(cls, config: OpenCodeAgentConfig) -> dict[Capability, str]:

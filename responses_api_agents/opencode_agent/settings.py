@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gym.composition.inherit import merge
-from gym.harness.adapter import Turn
+from gym.harness.adapter import ToolServer, Turn
 from gym.harness.config import HarnessAgentConfig
 from gym.servers.contract import INVOCATION_HEADER
 
@@ -21,6 +21,9 @@ ALLOW = {
     "external_directory": {"*": "allow"},
 }
 """The rules that those of `opencode_config.permission` are merged into; the last one that fits counts."""
+
+BRACE = "\ue000"
+"""Stands for a brace that is to be escaped; a character that means nothing."""
 
 OURS = {
     *("--agent", "--attach", "--command", "--continue", "--dir", "--fork", "--format", "--interactive", "--model"),
@@ -123,17 +126,26 @@ def opencode_json(config: OpenCodeAgentConfig, turn: Turn) -> str:
         "provider": {"gym": provider},
         "permission": ALLOW,
         "instructions": read,
-        "mcp": {tool_server_name(tool.name): _server(tool.url, tool.headers) for tool in turn.tools},
+        "mcp": {tool_server_name(tool.name): _server(tool) for tool in turn.tools},
+        "skills": {"paths": ["~/.agents/skills"]},
         "experimental": {"mcp_timeout": int(turn.timeout_seconds * 1000) + 1000},
         **({"default_agent": "build"} if config.system_prompt_mode == "replace" else {}),
     }
     merged = merge(settings, config.opencode_config)
     merged["plugin"] = [*(config.opencode_config.get("plugin") or []), _plugin(config, turn)]
-    return json.dumps(merged)
+    return json.dumps(merged).replace(json.dumps(BRACE)[1:-1], r"\u007b")
 
 
-def _server(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    return {"type": "remote", "url": url, "headers": dict(headers), "oauth": False, "enabled": True}
+def _server(tool: ToolServer) -> dict[str, Any]:
+    if tool.command:
+        return {"type": "local", "command": [_literal(word) for word in tool.command], "enabled": True}
+    headers = {name: _literal(value) for name, value in tool.headers.items()}
+    return {"type": "remote", "url": _literal(tool.url), "headers": headers, "oauth": False, "enabled": True}
+
+
+def _literal(text: str) -> str:
+    """OpenCode replaces `{env:..}` and `{file:..}` in the text of the file, where it does not know an escaped brace."""
+    return text.replace("{", BRACE)
 
 
 def _plugin(config: OpenCodeAgentConfig, turn: Turn) -> list[Any]:

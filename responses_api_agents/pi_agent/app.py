@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from gym.harness.adapter import Evidence, Invocation, Reading, Turn
+from gym.harness.adapter import Evidence, Invocation, Reading, ToolServer, Turn
 from gym.harness.agent import HarnessAgent
 from gym.harness.config import HarnessAgentConfig
 from gym.harness.recipes import Npm, Recipe
@@ -46,6 +46,7 @@ class PiAgent(HarnessAgent[PiAgentConfig]):
 
     config_type = PiAgentConfig
     harness = "pi"
+    stdio_tools = True
     skills = True
     settings = frozenset({"max_output_tokens"})
 
@@ -95,8 +96,9 @@ class PiAgent(HarnessAgent[PiAgentConfig]):
         """The servers that are required and not connected."""
         lines = evidence.stdout.splitlines()
         for tool in turn.tools:
-            told = next((line for line in lines if line.startswith(f"{tool.name}: ")), f"{tool.name}: no word of it")
-            if tool.required and not told.startswith(f"{tool.name}: connected"):
+            name = self.tool_server_name(tool.name)
+            told = next((line for line in lines if line.startswith(f"{name}: ")), f"{name}: no word of it")
+            if tool.required and not told.startswith(f"{name}: connected"):
                 return f"{told} ({evidence.stderr.strip()[-200:]})" if evidence.stderr.strip() else told
         return None
 
@@ -123,10 +125,8 @@ class PiAgent(HarnessAgent[PiAgentConfig]):
             "enableInstallTelemetry": False,
         }
         servers = {
-            tool.name: {
-                "type": "http",
-                "url": tool.url,
-                "headers": {name: _literal_key(value) for name, value in tool.headers.items()},
+            self.tool_server_name(tool.name): {
+                **_connection(tool),
                 "timeout": int(turn.timeout_seconds) + 1,
                 # Otherwise the tools are hidden behind one that runs code.
                 "exposure": "direct",
@@ -147,6 +147,15 @@ def _environment(turn: Turn) -> dict[str, str]:
         "PI_TELEMETRY": "0",
         "PI_SKIP_VERSION_CHECK": "1",
     }
+
+
+def _connection(tool: ToolServer) -> dict[str, Any]:
+    if tool.command:
+        # Without the variables, it would have a few of Pi's own.
+        env = {name: _literal_key(value) for name, value in tool.env.items()}
+        return {"type": "stdio", "command": tool.command[0], "args": list(tool.command[1:]), "env": env}
+    headers = {name: _literal_key(value) for name, value in tool.headers.items()}
+    return {"type": "http", "url": tool.url, "headers": headers}
 
 
 def _literal_key(value: str) -> str:

@@ -90,12 +90,14 @@ async def on_the_bench(
     provider: SandboxProvider,
     *,
     mounted: bool = True,
+    env: dict[str, str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A bench with a sandbox of its own that reaches the model and nothing else; everything is gone afterwards.
 
     Args:
         mounted: The sandbox shows the runtime, as those of a run do; else it is uploaded.
+        env: Variables of the sandbox.
     """
     bundle = needs_runtime(agent_class)
     directory = Directory(remote={"policy_model": model.url})
@@ -106,7 +108,7 @@ async def on_the_bench(
     await agent.start()
     network: Network = "gym_only" if "gym_only" in provider.capabilities.networks else "open"
     provider.common = Common(mounts=(mount(bundle),) if mounted else ())
-    sandbox = await provider.create(SandboxSpec(network=network))
+    sandbox = await provider.create(SandboxSpec(network=network, env=env or {}))
     try:
         yield Bench(agent, sandbox, provider)
     finally:

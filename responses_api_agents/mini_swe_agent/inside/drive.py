@@ -19,6 +19,7 @@ from typing import Any
 
 # A Python that leaves everything out leaves the script's own folder out, too.
 sys.path.insert(0, str(Path(__file__).parent))
+gym_skills: Any = importlib.import_module("gym_skills")
 gym_tools: Any = importlib.import_module("gym_tools")
 
 PAUSE_SECONDS = 2.0
@@ -150,7 +151,7 @@ class Shell:
         return output
 
 
-def settings_of(told: Object) -> Object:
+def settings_of(told: Object, skills: str) -> Object:
     """The package's settings, those of the configuration, and the prompts."""
     config = importlib.import_module("minisweagent.config")
     base = config.get_config_from_spec(str(config.builtin_config_dir / told["base_config"]))
@@ -161,6 +162,8 @@ def settings_of(told: Object) -> Object:
     if told["system_prompt"]:
         own = f"{agent['system_template'].rstrip()}\n\n" if told["append"] else ""
         agent["system_template"] = own + "{{ gym_system }}"
+    if skills:
+        agent["system_template"] = agent["system_template"].rstrip() + "{{ gym_skills }}"
     if told["tools"]:
         agent["instance_template"] = f"{agent['instance_template'].rstrip()}\n\n{{{{ gym_tools }}}}"
     return settings
@@ -169,13 +172,14 @@ def settings_of(told: Object) -> Object:
 def run(told: Object) -> int:
     """Runs the agent to its end; returns the exit code."""
     tools = f"{told['tools']}\n\n{gym_tools.described()}" if told["tools"] else ""
-    settings = settings_of(told)
+    skills = gym_skills.described()
+    settings = settings_of(told, skills)
     chosen = {name: settings.get("environment", {}).get(name) for name in ("env", "timeout")}
     shell = Shell({"cwd": told["workdir"], **{name: value for name, value in chosen.items() if value is not None}})
     model = Model(told["model"], settings["model"])
     agent = importlib.import_module("minisweagent.agents.default").DefaultAgent(model, shell, **settings["agent"])
     try:
-        ended = agent.run(told["task"], gym_system=told["system_prompt"], gym_tools=tools)
+        ended = agent.run(told["task"], gym_system=told["system_prompt"], gym_skills=skills, gym_tools=tools)
     except ModelFailed as failure:
         tell("error", message=str(failure), kind=failure.kind)
         return 1
@@ -191,7 +195,8 @@ def main() -> int:
     for name in ("MSWEA_SILENT_STARTUP", "MSWEA_GLOBAL_CONFIG_DIR"):  # not for the commands of the model
         del os.environ[name]
     try:
-        return run(told)
+        with gym_tools.kept():
+            return run(told)
     except gym_tools.ToolError as error:
         tell("error", message=str(error), kind="tool_server_error")
         return 1

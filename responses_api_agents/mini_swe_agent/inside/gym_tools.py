@@ -1,21 +1,28 @@
 """The tools of the task, for a harness that has nothing but a shell: a command that lists and calls MCP tools.
 
 Runs in the sandbox, with the harness's own Python and nothing but its standard library. `tools.json` beside it says
-where the servers are; a server's session is kept beside it too, so that one session serves all calls.
+where the servers are; a server's session is kept beside it too, so that one session serves all calls. Servers that are
+commands are kept by `stdio_servers`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PROTOCOL = "2025-06-18"
+# A Python that leaves everything out leaves the script's own folder out, too.
+sys.path.insert(0, str(HERE))
+stdio_servers: Any = importlib.import_module("stdio_servers")
+
+PROTOCOL = stdio_servers.PROTOCOL
 Object = dict[str, Any]
 
 
@@ -23,15 +30,18 @@ class ToolError(Exception):
     """A tool, or its server, failed; the text says how."""
 
 
-class Server:
-    """One MCP server, over streamable HTTP."""
+class Server(ABC):
+    """One MCP server."""
 
     def __init__(self, settings: Object, timeout_seconds: float) -> None:
         self.name: str = settings["name"]
         self.required: bool = settings["required"]
         self._settings = settings
         self._timeout = timeout_seconds
-        self._kept = HERE / f"session-{self.name}.json"
+
+    @abstractmethod
+    def _ask(self, method: str, params: Object) -> Object:
+        """The server's answer."""
 
     def tools(self) -> list[Object]:
         """Its tools, as it describes them."""
@@ -51,6 +61,25 @@ class Server:
         if not texts and "structuredContent" in result:
             texts = [json.dumps(result["structuredContent"])]
         return "\n".join(texts), bool(result.get("isError"))
+
+
+class Command(Server):
+    """One that is a command; it runs elsewhere."""
+
+    def _ask(self, method: str, params: Object) -> Object:
+        try:
+            answer: Object = stdio_servers.ask(HERE, self.name, method, params, self._timeout)
+        except stdio_servers.ServerFailed as failure:
+            raise ToolError(f"{self.name}: {failure}") from failure
+        return answer
+
+
+class Web(Server):
+    """One over streamable HTTP."""
+
+    def __init__(self, settings: Object, timeout_seconds: float) -> None:
+        super().__init__(settings, timeout_seconds)
+        self._kept = HERE / f"session-{self.name}.json"
 
     def _ask(self, method: str, params: Object) -> Object:
         known = json.loads(self._kept.read_text(encoding="utf-8")) if self._kept.exists() else None
@@ -121,10 +150,21 @@ def _told(name: str, error: OSError) -> ToolError:
     return ToolError(f"{name}: {getattr(error, 'reason', error)}")
 
 
+def told() -> Object:
+    """What `tools.json` says."""
+    settings: Object = json.loads((HERE / "tools.json").read_text(encoding="utf-8"))
+    return settings
+
+
 def servers() -> list[Server]:
     """Those of `tools.json`."""
-    told = json.loads((HERE / "tools.json").read_text(encoding="utf-8"))
-    return [Server(settings, told["timeout_seconds"]) for settings in told["servers"]]
+    known = told()
+    return [(Command if one["command"] else Web)(one, known["timeout_seconds"]) for one in known["servers"]]
+
+
+def kept() -> Any:
+    """A context in which the servers that are commands run."""
+    return stdio_servers.kept(HERE, told()["servers"])
 
 
 def listed() -> dict[str, tuple[Server, Object]]:
@@ -173,7 +213,8 @@ def main(words: list[str]) -> int:
     try:
         match words:
             case ["check"]:
-                listed()
+                with kept():
+                    listed()
             case ["list"]:
                 print(described())
             case [name]:
