@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gym.cli import state, sweep
@@ -58,13 +59,14 @@ async def _serve(made: Plan, *, as_json: bool) -> None:
         await images.prepare(made, told)
         with ExitStack() as after:  # the file goes when the servers have stopped, not before
             async with serving(made, state.FILE.parent / "logs", told) as running:
-                servers = _described(made, running)
+                started_at = datetime.now(UTC).isoformat(timespec="seconds")
+                servers = _described(made, running, started_at)
                 after.enter_context(state.written(servers))
                 _announce(servers, as_json=as_json)
                 while True:
                     await changed.wait()
                     changed.clear()
-                    state.rewrite(_described(made, running))
+                    state.rewrite(_described(made, running, started_at))
     except asyncio.CancelledError:
         if not stopping.is_set():
             raise
@@ -92,9 +94,7 @@ def _stop_on_signals() -> asyncio.Event:
     return stopping
 
 
-def _described(made: Plan, running: Hosted) -> state.Servers:
-    from datetime import UTC, datetime
-
+def _described(made: Plan, running: Hosted, started_at: str) -> state.Servers:
     from gym.rollouts.identity import digest
 
     identity = state.identity_of(made)
@@ -104,7 +104,7 @@ def _described(made: Plan, running: Hosted) -> state.Servers:
     return state.Servers(
         pid=os.getpid(),
         ticks=ticks,
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        started_at=started_at,
         base_url=running.launched.base_url,
         token=running.launched.token,
         instances={
@@ -118,6 +118,7 @@ def _described(made: Plan, running: Hosted) -> state.Servers:
         },
         identity=identity,
         digest=digest(identity),
+        operational=state.operational_of(made),
     )
 
 

@@ -45,4 +45,6 @@ def _running(made: Plan) -> OpenClient:
 
     servers = state.running()
     state.refuse_others(servers, made)
+    if (note := state.kept(servers, made)) is not None:
+        made.notes.append(note)
     return lambda: state.client(servers)

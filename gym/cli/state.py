@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class Servers:
         instances: Type, implementation and URL of each, and its own processes, where it has some.
         identity: What they were configured with, without secrets and operational settings.
         digest: Of the identity.
+        operational: What else they were started with, without secrets.
     """
 
     pid: int
@@ -46,6 +47,7 @@ class Servers:
     instances: dict[str, dict[str, Any]]
     identity: dict[str, Any]
     digest: str
+    operational: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Servers(pid={self.pid}, base_url={self.base_url!r})"
@@ -200,6 +202,42 @@ def refuse_others(servers: Servers, made: Plan) -> None:
         for number, item in enumerate(differences, 1)
     ]
     raise UserError([head, *rows])
+
+
+def operational_of(made: Plan) -> dict[str, Any]:
+    """What running servers keep whatever a run that uses them asks for: operational settings, budgets, prices."""
+    from gym.rollouts.execute import everything, identity
+
+    mine, of_run = identity(made), _of_run()
+    return {
+        key: value
+        for key, value in _used(everything(made), made).items()
+        if key not in mine or key.partition(".")[0] in of_run
+    }
+
+
+def _of_run() -> set[str]:
+    """Settings of a run that its servers keep to."""
+    from gym.capture.budget import Budgets
+
+    return {*Budgets.model_fields, "prices", "capture"}
+
+
+def _used(values: Mapping[str, Any], made: Plan) -> dict[str, Any]:
+    heads = {*made.instances, *made.resolved.components, *_of_run()}
+    return {key: value for key, value in values.items() if key.partition(".")[0] in heads}
+
+
+def kept(servers: Servers, made: Plan) -> str | None:
+    """The settings that have no effect on the running servers, which were started with others; None for none."""
+    from gym.rollouts import identity
+
+    hide = made.resolved.redactor.text
+    differing = [
+        f"{item.key} (running: {hide(_shown(item.old))}, asked for: {hide(_shown(item.new))})"
+        for item in identity.compare(_used(servers.operational, made), operational_of(made))
+    ]
+    return f"the running servers keep what they were started with: {', '.join(differing)}" if differing else None
 
 
 def _shown(value: Any) -> str:

@@ -48,6 +48,7 @@ def check(made: Plan) -> None:
         config = environment.config
         assert isinstance(config, EnvironmentServerConfig)
         inner = bounds(made, environment)
+        _queue(made, environment, config)
         episode = config.default_episode_timeout_seconds
         parts = [bound for bound in inner if not bound.in_cleanup]
         if episode is not None and sum(bound.seconds for bound in parts) > episode:
@@ -63,6 +64,21 @@ def check(made: Plan) -> None:
                     f"{config.cleanup_timeout_seconds:g} s cannot hold {bound}",
                     "raise it",
                 )
+
+
+def _queue(made: Plan, environment: Instance, config: EnvironmentServerConfig) -> None:
+    queue, episode = config.queue_timeout_seconds, config.default_episode_timeout_seconds
+    if queue is None:
+        return
+    if config.max_concurrent_episodes is None:
+        what = f"{environment.name} admits every episode at once: queue_timeout_seconds: {queue:g} has no effect"
+        made.notes.append(f"{what} without max_concurrent_episodes")
+    elif episode is not None and queue >= episode:
+        made.resolved.problem(
+            (*environment.key, "queue_timeout_seconds"),
+            f"{queue:g} s in the queue, but an episode itself has {episode:g} s (default_episode_timeout_seconds)",
+            "lower it",
+        )
 
 
 def _sum(parts: Sequence[Bound]) -> str:

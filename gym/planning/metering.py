@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gym.capture.budget import Budgets
 from gym.capture.prices import FREE, Price, Prices, load, price_of
 from gym.composition.roots import lookup
+from gym.errors import UserError
 from gym.planning.routes import agent_of
 from gym.servers.contract import ServerRef
 from gym.servers.model import ModelServer, ModelServerConfig
@@ -66,11 +67,8 @@ def _prices(made: Plan) -> Prices:
         return {}
     try:
         return load(path)
-    except ValueError as error:
-        fix = (
-            "it maps model names or patterns to `{input: ..., cached_input: ..., output: ...}`, USD per million tokens"
-        )
-        made.resolved.problem(("prices",), f"{given} is no price table: {error}", fix)
+    except UserError as error:
+        made.resolved.problems.extend(error.problems)
         return {}
 
 

@@ -23,6 +23,7 @@ from gym.report.metrics import Scores
 from gym.rollouts import policy_calls
 from gym.rollouts.identity import Plan as Owed
 from gym.rollouts.journal import Journal, LoadedFailures
+from gym.rollouts.watch import Watch
 from gym.servers.base import ServerError
 from gym.servers.client import Client
 from gym.servers.contract import (
@@ -101,6 +102,7 @@ class Collector:
         limits: Episodes that an environment server admits at once, where it has a limit.
         patience: Seconds after which an environment server must have answered, where it has such a bound.
         policies: Model server that the agent of each taskset asks, where that is known.
+        watch: Looks after the servers, where this run has not started them.
         stop_reason: Why dispatching stopped early; None where it did not.
     """
 
@@ -117,6 +119,7 @@ class Collector:
     limits: Mapping[str, int]
     patience: Mapping[str, float] = field(default_factory=dict)
     policies: Mapping[str, ServerRef] = field(default_factory=dict)
+    watch: Watch | None = None
     max_attempts: int = 3
     fail_fast: bool = False
     stop_reason: str | None = None
@@ -185,6 +188,8 @@ class Collector:
             self.progress.started()
             started = time.time()
             answer = await self._run(job, number, lost)
+            if answer.failure is not None and await self._is_without_servers(answer.failure):
+                return
             seconds = round(time.time() - started, 6)
             timings = {**answer.timings, "total": seconds}
             policy = self.policies.get(job.taskset)
@@ -200,6 +205,15 @@ class Collector:
             if answer.failure.failure_kind == "server_unreachable" and answer.failure.stage is None:
                 lost.append(number)
             await asyncio.sleep(_backoff(number - first))
+
+    async def _is_without_servers(self, failure: Failure) -> bool:
+        """Whether the servers are gone, and the run stops: what fails with them is not recorded, and is still owed."""
+        if self.watch is None or failure.terminal:
+            return False
+        reason = await self.watch.gone()
+        if reason is not None:
+            self.stop(reason, cancel=True)
+        return reason is not None
 
     async def _run(self, job: Job, number: int, lost: Sequence[int]) -> RunResponse:
         episode = EpisodeId(rollout_id=job.rollout_id, attempt=number)
@@ -218,7 +232,11 @@ class Collector:
         except EpisodeFailure as failure:
             return _failed(episode, task, failure.kind, failure.message, failure.terminal)
         except ServerError as error:
-            return _failed(episode, task, "internal", f"{server.name} answered {error.status}: {error.detail}", True)
+            message = f"{server.name} answered {error.status}: {error.detail}"
+            if error.status not in (401, 403):
+                return _failed(episode, task, "internal", message, True)
+            message += "; this run has the token of other servers: stop these, and start them again"
+            return _failed(episode, task, "configuration", message, True)
         if (answer.result is None) == (answer.failure is None):
             return _failed(episode, task, "malformed_answer", f"{server.name} gave neither result nor failure", True)
         if answer.result is not None and answer.result.reward is None:
@@ -275,6 +293,7 @@ class Collector:
             row["partial_response"] = failure.partial_response.model_dump(mode="json", exclude_unset=True)
         if calls is not None:
             row |= policy_calls.fields({}, calls)
+            self.scores.usage.add(row["usage"])
             self.scores.cost.add(row["usage"])
         self.failures.append(self.redact.json(row))
         self.progress.failed(job, failure, will_retry=not last)

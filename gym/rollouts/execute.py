@@ -36,6 +36,7 @@ from gym.rollouts import journal, rundir
 from gym.rollouts.aggregate import verifier_metrics
 from gym.rollouts.collector import Collector
 from gym.rollouts.progress import Display
+from gym.rollouts.watch import Watch
 from gym.servers.client import Client
 from gym.servers.environment import EnvironmentServerConfig
 from gym.tasks.collate import TaskFile, collate
@@ -112,6 +113,7 @@ async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outco
             notes = [*plan.notes, *loaded.notes, *owed.notes]
             scores = score_rows(owed.finished(), [], tasks.repeats, owed.planned)
             for usage in earlier.usages:
+                scores.usage.add(usage)
                 scores.cost.add(usage)
             outcome = Outcome(path, scores, 0.0, notes=notes)
             if not len(owed) and (path / rundir.METRICS).exists():
@@ -173,6 +175,7 @@ async def _collect(
                 limits=_admission(plan),
                 patience=_patience(plan),
                 policies={name: ref for name in plan.routes if (ref := metering.policy_of(plan, name)) is not None},
+                watch=None if open_client is None else Watch(client, list(plan.instances)),
                 max_attempts=settings.max_attempts,
                 fail_fast=settings.fail_fast,
             )
@@ -294,10 +297,14 @@ def _record_images(path: Path, digests: Mapping[str, str]) -> None:
 
 def _operational(plan: Plan) -> dict[str, Any]:
     """The settings of this start that are no part of the run's identity."""
-    values = plan.resolved.redactor.mapping(plan.resolved.values)
-    everything = ids.identity(values, lambda _key: False, lambda _key, _value: False)
     mine = identity(plan)
-    return {key: value for key, value in everything.items() if key not in mine}
+    return {key: value for key, value in everything(plan).items() if key not in mine}
+
+
+def everything(plan: Plan) -> dict[str, Any]:
+    """All settings by their keys; secrets are masked."""
+    values = plan.resolved.redactor.mapping(plan.resolved.values)
+    return dict(ids.identity(values, lambda _key: False, lambda _key, _value: False))
 
 
 def _versions() -> dict[str, str]:

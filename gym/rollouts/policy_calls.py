@@ -14,17 +14,17 @@ from gym.servers.contract import ServerRef
 from gym.servers.model import RolloutName
 
 ASK_SECONDS = 30.0
+TOKENS = ("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "reasoning_tokens")
 log = logging.getLogger(__name__)
 
 
-async def counted(client: Client, policy: ServerRef | None, rollout: str) -> PolicyCalls | None:
+async def counted(client: Client, policy: ServerRef | None, rollout: str, run: str) -> PolicyCalls | None:
     """What a rollout that has ended used; None where its model server cannot say, as one of NeMo Gym."""
     if policy is None:
         return None
     try:
-        answer = await client.post(
-            policy, "/policy_calls", RolloutName(rollout=rollout), PolicyCalls, timeout_seconds=ASK_SECONDS
-        )
+        name = RolloutName(rollout=rollout, run=run)
+        answer = await client.post(policy, "/policy_calls", name, PolicyCalls, timeout_seconds=ASK_SECONDS)
     except (ServerError, EpisodeFailure, TimeoutError) as error:
         log.info("%s does not say what %s used: %s", policy.name, rollout, error)
         return None
@@ -34,7 +34,8 @@ async def counted(client: Client, policy: ServerRef | None, rollout: str) -> Pol
 def fields(said: Mapping[str, Any], calls: PolicyCalls | None) -> dict[str, Any]:
     """The fields of a row: `usage`, filled where the harness does not say, `policy_calls`, and where the two differ.
 
-    A harness that says less than was counted has tried calls again, or has made some that it does not tell of.
+    Tokens that nobody told stay unknown: a harness's 0 is then only what its API made of that. A harness that says less
+    than was counted has tried calls again, or has made some that it does not tell of.
 
     Args:
         said: The usage that the harness reports.
@@ -56,6 +57,8 @@ def fields(said: Mapping[str, Any], calls: PolicyCalls | None) -> dict[str, Any]
         for name, count in own.items()
         if count is not None and said.get(name) not in (None, count)
     }
+    if calls.input_tokens is None and calls.output_tokens is None:
+        said = {name: value for name, value in said.items() if value or name not in TOKENS}
     known = {name: value for name, value in {**own, **said, **money}.items() if value is not None}
     told: dict[str, Any] = {"usage": known, "policy_calls": calls.model_dump(mode="json", exclude_defaults=True)}
     return told | ({"usage_differences": differing} if differing else {})

@@ -22,8 +22,12 @@ from gym.servers.activations import Activations
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, route
 from gym.servers.capabilities import Capability
 from gym.servers.contract import (
+    ACTIVATION_HEADER,
     ACTIVATION_SECONDS,
     EXTRAS_HEADER,
+    ROLLOUT_HEADER,
+    RUN_HEADER,
+    SESSION_HEADER,
     AgentCloseRequest,
     AgentCloseResponse,
     AgentSessionRequest,
@@ -70,6 +74,7 @@ class AgentSession:
 
     Attributes:
         request: The seed that opened it: identities, grants, sandbox access.
+        run: The run that asked for the episode, by its name; None where the caller has none.
         resources_cookies: Cookies of the tools, as the last tool call left them.
         state: Whatever the adapter keeps.
         sandbox: Where the harness runs, once `take_sandbox` has got it; released when the session is closed.
@@ -79,6 +84,7 @@ class AgentSession:
     """
 
     request: AgentSessionRequest
+    run: str | None = None
     resources_cookies: dict[str, str] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     sandbox: AgentSandbox | None = None
@@ -93,6 +99,13 @@ class AgentSession:
     def id(self) -> str:
         """The session id that the caller assigned."""
         return self.request.agent_session_id
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Whose a call is that the agent's server makes itself; a harness has a session key for it."""
+        named = {} if self.run is None else {RUN_HEADER: self.run}
+        which = {SESSION_HEADER: self.id, ACTIVATION_HEADER: str(max(1, self.activation))}
+        return {ROLLOUT_HEADER: self.request.episode_id.key, **which, **named}
 
     @property
     def activation(self) -> int:
@@ -139,7 +152,8 @@ class AgentServer(Server[AgentConfigT]):
         """Opens a session under the caller's id and sets its cookie."""
         was_open = self._has_cookie(call, body.agent_session_id)
         self._refuse_unsupported(body)
-        await self._ledger.open(body.agent_session_id, body, lambda: AgentSession(body), was_open=was_open)
+        run = call.headers.get(RUN_HEADER)
+        await self._ledger.open(body.agent_session_id, body, lambda: AgentSession(body, run), was_open=was_open)
         self.cookie.issue(call, body.agent_session_id)
         return AgentSessionResponse(agent_session_id=body.agent_session_id)
 
@@ -167,7 +181,7 @@ class AgentServer(Server[AgentConfigT]):
     def session_key(self, session: AgentSession) -> str:
         """What a harness of this session gets as its API key: it opens the session's model server until close."""
         ref = self.config.model_server
-        identity = Identity(session.request.episode_id.key, session.id, max(1, session.activation))
+        identity = Identity(session.request.episode_id.key, session.id, max(1, session.activation), session.run)
         return self.context.keys.issue(identity, [ref.name] if ref else [], deadline.remaining())
 
     def _has_cookie(self, call: Call, session_id: str) -> bool:

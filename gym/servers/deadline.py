@@ -6,6 +6,7 @@ header that says how many seconds are left. An inner bound asks `bounded`, so it
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ def to_headers() -> dict[str, str]:
 def from_headers(headers: Mapping[str, str]) -> float | None:
     """Seconds that a caller gave; None where it gave none, or something unreadable."""
     try:
-        return max(0.0, float(headers[HEADER]))
+        seconds = float(headers[HEADER])
     except (KeyError, ValueError):
         return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

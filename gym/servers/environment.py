@@ -25,6 +25,7 @@ from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
 from gym.servers.contract import (
     EXTRAS_HEADER,
+    ROLLOUT_HEADER,
     AggregateMetricsRequest,
     AggregateMetricsResponse,
     Failure,
@@ -107,6 +108,12 @@ class Episode:
     partial_response: ResponsesResponse | None = None
     cleanups: list[Cleanup] = field(default_factory=list)
     cleanup_failures: list[str] = field(default_factory=list)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What each request of the episode carries: whose it is, and that we read what our servers add."""
+        named = Tries(self.tries.run).to_headers()
+        return {ROLLOUT_HEADER: self.request.episode_id.key, EXTRAS_HEADER: "1", **named}
 
     @asynccontextmanager
     async def step(self, stage: Stage, name: str | None = None) -> AsyncIterator[None]:
@@ -251,7 +258,8 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
             self._admission.release()
 
     async def _bounded(self, episode: Episode) -> VerifyResponse:
-        limit = self.config.default_episode_timeout_seconds
+        own = self.config.default_episode_timeout_seconds
+        limit = deadline.bounded(own)
         try:
             with deadline.within(limit):
                 async with asyncio.timeout(limit) as bound:
@@ -261,7 +269,8 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         except TimeoutError as error:
             if not bound.expired():
                 raise EpisodeFailure("internal", f"a step timed out: {one_line(error)}", stage=episode.stage) from error
-            message = f"default_episode_timeout_seconds ({limit:g} s) ran out"
+            whose = "default_episode_timeout_seconds" if limit == own else "the time that the caller gives"
+            message = f"{whose} ({limit:g} s) ran out"
             raise EpisodeFailure("episode_timeout", message, stage=episode.stage) from error
         except EpisodeFailure:
             raise

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -73,9 +73,31 @@ def build_host(servers: Mapping[str, Server[Any]], token: str) -> App:
         if name not in apps and name in servers:
             apps[name] = build_app(servers[name])
         inner = {**scope, "root_path": f"{scope.get('root_path', '')}/{name}"} if name in apps else scope
-        await apps.get(name, nowhere)(inner, receive, send)
+        await _until_the_end(apps.get(name, nowhere), inner, receive, send)
 
     return host
+
+
+async def _until_the_end(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """A request whose handler the end of this process cuts off fails as if the process had been killed: as lost.
+
+    The HTTP server cancels what still runs when it ends, and would answer 500: a fault that no other try can help.
+    """
+    begun = False
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        nonlocal begun
+        begun = True
+        await send(message)
+
+    try:
+        await app(scope, receive, sending)
+    except asyncio.CancelledError:
+        if begun:
+            raise
+        detail = f"no answer from {scope['path']}: its server was ended meanwhile"
+        lost = {"detail": detail, "failure": {"kind": "server_unreachable", "stage": None}}
+        await _json(503, lost)(scope, receive, send)
 
 
 def _without_rollout(scope: Scope) -> Scope:

@@ -31,11 +31,13 @@ class Identity:
         rollout: The episode, as `EpisodeId.key`.
         session: Agent or Resources session.
         activation: 1-based number of the activation within the session.
+        run: The run that asked for the episode, by its name; None where the caller has none.
     """
 
     rollout: str
     session: str
     activation: int = 1
+    run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class KeyRing:
             identity.rollout,
             identity.session,
             identity.activation,
+            identity.run,
             sorted(instances),
             int(expires_at * 1000) / 1000,
             self.issuer,
@@ -99,10 +102,10 @@ class KeyRing:
         if not key.startswith(PREFIX) or not hmac.compare_digest(signature.encode(), self._signature(payload).encode()):
             return None
         padded = payload + "=" * (-len(payload) % 4)
-        rollout, session, activation, instances, expires_at, issuer = json.loads(base64.urlsafe_b64decode(padded))
+        rollout, session, activation, run, instances, expires_at, issuer = json.loads(base64.urlsafe_b64decode(padded))
         if expires_at <= time.time() or session in self._revoked or issuer in self._revoked:
             return None
-        return SessionKey(Identity(rollout, session, activation), frozenset(instances), expires_at)
+        return SessionKey(Identity(rollout, session, activation, run), frozenset(instances), expires_at)
 
     def revoke(self, session: str) -> None:
         """Closes all keys of a session, here and, by `tell`, in the other processes of the run."""

@@ -26,9 +26,10 @@ from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.apis.sse import MEDIA_TYPE
 from gym.apis.streaming import EventStream
 from gym.capture.budget import Budgets, PolicyCalls
-from gym.capture.exchange import Asked, CallBook, note_usage
+from gym.capture.exchange import Asked, CallBook, note_tokens
 from gym.capture.prices import Price
 from gym.capture.store import Store
+from gym.capture.usage import Tokens
 from gym.failures import EpisodeFailure
 from gym.servers.base import OPERATIONAL, Call, Reply, Route, Server, ServerConfig, ServerContext, ServerError, route
 from gym.servers.capabilities import Capabilities
@@ -75,11 +76,12 @@ ModelConfigT = TypeVar("ModelConfigT", bound=ModelServerConfig)
 
 
 class RolloutName(BaseModel):
-    """Names a rollout, by `EpisodeId.key`."""
+    """Names a rollout, by `EpisodeId.key`, and the run that it belongs to."""
 
     model_config = ConfigDict(extra="forbid")
 
     rollout: str
+    run: str | None = None
 
 
 class ApiBody(BaseModel):
@@ -135,17 +137,18 @@ class ModelServer(Server[ModelConfigT]):
         A server of the run gets its response as it would in this process, with counts that may be unknown.
         """
         response = await self.respond(api.request(body), call)
-        note_usage(response.usage)
+        note_tokens(Tokens.of(response.usage))
         if api is RESPONSES and call.identity is None:
             return response.model_dump_json(exclude_unset=True).encode()
         return json.dumps(api.answer(response, body)).encode()
 
     async def streamed(self, api: ClientApi, body: Body, call: Call) -> AsyncGenerator[bytes, None]:
         """The answer to a client's request as a stream of its API. Raises as `respond`."""
+        note_tokens(Tokens())  # those that the API makes the stream begin with are none of the provider's
         encoder = api.encoder(body)
         async for events in self.events(api.request(body), call):
             if events and isinstance(last := events[-1], Ended):
-                note_usage(last.usage)
+                note_tokens(Tokens.of(last.usage))
             if piece := b"".join(map(encoder.event, events)):
                 yield piece
 
@@ -156,7 +159,7 @@ class ModelServer(Server[ModelConfigT]):
     @route("/policy_calls")
     async def policy_calls(self, body: RolloutName, call: Call) -> PolicyCalls:  # noqa: ARG002
         """What a rollout that has ended used. It is forgotten here: ask once."""
-        return self._calls.take(body.rollout)
+        return self._calls.take(body.rollout, body.run)
 
     def opens_to_keys(self, path: str) -> bool:
         """A session key opens the model APIs."""
@@ -172,6 +175,7 @@ class ModelServer(Server[ModelConfigT]):
             Route(MESSAGES.path, messages, ApiBody, Any, "POST", self._http(MESSAGES)),
             Route(COUNT_TOKENS, self._count, ApiBody, Any, "POST", self._http(MESSAGES, self._counted)),
             Route(MODELS, self._models, ApiBody, Any, "GET", self._http(CHAT, self._listed)),
+            Route(f"{MODELS}/{{name:path}}", self._model, ApiBody, Any, "GET", self._http(CHAT, self._shown)),
         ]
 
     def _http(self, api: ClientApi, answer: Answer | None = None) -> Callable[[bytes, Call], Awaitable[Reply]]:
@@ -185,7 +189,7 @@ class ModelServer(Server[ModelConfigT]):
         exchange = await self._calls.open(Asked(RESPONSES, asked, call), self.model)
         with exchange.answering():
             response = await self.respond(body, call)
-            note_usage(response.usage)
+            note_tokens(Tokens.of(response.usage))
         exchange.answered(response.model_dump_json(exclude_unset=True).encode())
         return response
 
@@ -209,8 +213,8 @@ class ModelServer(Server[ModelConfigT]):
             return Reply(await self._whole(asked, call), headers=JSON_HEADERS)
         exchange = await self._calls.open(asked, self.model)
 
-        def failure(error: Exception) -> bytes:
-            return api.encoder(body).failure(api_error(error))
+        def failure(error: Exception, sent: bytes = b"") -> bytes:
+            return api.broken_off(api_error(error), sent, body)
 
         stream = EventStream(exchange.through(self.streamed(api, body, call), failure), failure)
         return Reply(await stream.begin(), headers=STREAM_HEADERS)
@@ -221,12 +225,18 @@ class ModelServer(Server[ModelConfigT]):
     async def _counted(self, raw: bytes, call: Call) -> Reply:
         return Reply(json.dumps(await self.counted(_decoded(raw), call)).encode(), headers=JSON_HEADERS)
 
-    async def _models(self, body: ApiBody, call: Call) -> Body:  # noqa: ARG002
-        """The one model, in a form that clients of OpenAI and of Anthropic can read."""
+    async def _model(self, body: ApiBody, call: Call) -> Body:  # noqa: ARG002
+        """The one model, in a form that clients of OpenAI and of Anthropic can read, whatever they call it."""
         openai = {"id": self.model, "object": "model", "created": 0, "owned_by": "gym"}
         anthropic = {"type": "model", "display_name": self.model, "created_at": "1970-01-01T00:00:00Z"}
+        return {**openai, **anthropic}
+
+    async def _models(self, body: ApiBody, call: Call) -> Body:
         page = {"has_more": False, "first_id": self.model, "last_id": self.model}
-        return {"object": "list", "data": [{**openai, **anthropic}], **page}
+        return {"object": "list", "data": [await self._model(body, call)], **page}
+
+    async def _shown(self, raw: bytes, call: Call) -> Reply:  # noqa: ARG002
+        return Reply(json.dumps(await self._model(ApiBody(), call)).encode(), headers=JSON_HEADERS)
 
     async def _listed(self, raw: bytes, call: Call) -> Reply:  # noqa: ARG002
         return Reply(json.dumps(await self._models(ApiBody(), call)).encode(), headers=JSON_HEADERS)

@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gym.servers.contract import EpisodeId
+from gym.servers.contract import RUN_HEADER, EpisodeId
 
-RUN_HEADER = "x-gym-run"
 LOST_HEADER = "x-gym-lost-tries"
 
 

@@ -84,6 +84,35 @@ def test_a_run_uses_the_servers(running) -> None:
     assert len(rows) == 6
 
 
+def test_what_the_servers_keep_is_told_once(running) -> None:
+    cwd, _ = running
+    limit = "++counter_experiment.environment_servers.single_agent_turn.max_concurrent_episodes"
+    words = ["--no-serve", *EXPERIMENT, "--limit", "1", "--output", "kept"]
+    same = gym("eval", "run", *words, cwd=cwd)
+    assert "running servers keep" not in same.stderr
+    run = gym("eval", "run", *words, "capture=false", f"{limit}=2", "--overwrite", cwd=cwd)
+    (line,) = (line for line in run.stderr.splitlines() if line.startswith("the running servers keep"))
+    assert line == (
+        "the running servers keep what they were started with: capture (running: (not set), asked for: false), "
+        f"{limit.removeprefix('++')} (running: null, asked for: 2)"
+    )
+
+
+def test_a_wrong_token_stops_a_run_with_the_reason(running) -> None:
+    cwd, _ = running
+    file = cwd / ".gym" / "servers.json"
+    right = file.read_text()
+    file.write_text(json.dumps({**json.loads(right), "token": "another"}))
+    words = ["--no-serve", *EXPERIMENT, "--concurrency", "1", "--output", "wrong"]
+    run = gym("eval", "run", *words, cwd=cwd, code=1)
+    file.write_text(right)
+    assert "stopped early: 3 episodes in a row failed with configuration" in run.stderr
+    assert "answered 401: " in run.stderr
+    assert "the token of other servers: stop these, and start them again" in run.stderr
+    rows = [json.loads(line) for line in (cwd / "wrong" / "failures.jsonl").read_text().splitlines()]
+    assert [(row["kind"], row["try"]) for row in rows] == [("configuration", 0)] * 3
+
+
 def test_a_run_of_another_configuration_is_refused_with_what_differs(running) -> None:
     cwd, _ = running
     steps = "agent.responses_api_agents.simple_agent.max_steps"

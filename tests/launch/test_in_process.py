@@ -249,7 +249,7 @@ class Endless(Server[ServerConfig]):
         steps.append("stop")
 
 
-async def test_requests_that_still_run_at_the_end_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_that_still_run_at_the_end_are_cancelled_and_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_process, "HTTP_GRACE_SECONDS", 0)
     instance = Instance("endless", "resources_servers", Endless, ServerConfig())
     async with httpx.AsyncClient(headers={"x-api-key": TOKEN}, timeout=None) as client:
@@ -258,4 +258,6 @@ async def test_requests_that_still_run_at_the_end_are_cancelled(monkeypatch: pyt
             while "waiting" not in steps:
                 await asyncio.sleep(0.002)
         assert steps == ["waiting", "cleaned", "stop"]
-        await asyncio.wait([asked])
+        answer = await asked
+    assert answer.status_code == 503
+    assert answer.json()["failure"]["kind"] == "server_unreachable"

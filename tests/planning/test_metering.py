@@ -65,7 +65,7 @@ def test_prices_may_stand_in_the_configuration(project) -> None:
         ([*VLLM, "max_policy_cost_usd=1", "prices=prices.yaml"], None),
         (["max_policy_cost_usd=1"], None),
         (["prices=no.yaml"], "command line: prices=no.yaml  prices  no such file: no.yaml"),
-        (["prices=bad.yaml"], "prices  bad.yaml is no price table: gpt-9.output: Field required"),
+        (["prices=bad.yaml"], "bad.yaml:1  gpt-9.output  is missing; a price is"),
         (["max_policy_calls=0"], "max_policy_calls"),
         (
             ["max_run_calls=5", "hosting=process", "++policy_model.responses_api_models.embedded_model.num_workers=2"],

@@ -284,6 +284,18 @@ def test_bounds_that_do_not_nest_are_refused_with_the_sum(project) -> None:
     assert made([bound, f"{limit}=101"]).routes == {"mine": "experiment"}
 
 
+def test_a_queue_is_shorter_than_an_episode_and_needs_a_limit(project) -> None:
+    project(COUNTER)
+    queue, limit = f"{ENVIRONMENT}.queue_timeout_seconds", f"{ENVIRONMENT}.max_concurrent_episodes"
+    (told,) = problems([f"{queue}=21600", f"{limit}=2"])
+    assert "21600 s in the queue, but an episode itself has 21600 s (default_episode_timeout_seconds)" in told
+    assert not [note for note in made([f"{queue}=60", f"{limit}=2"]).notes if "queue" in note]
+    assert made([f"{queue}=60"]).notes[-1] == (
+        "experiment admits every episode at once: queue_timeout_seconds: 60 has no effect without "
+        "max_concurrent_episodes"
+    )
+
+
 def test_a_harness_in_the_tasks_sandbox_can_reach_its_model(project) -> None:
     project(WORKSPACE)
     assert getattr(made().instances["benchmark"].config, "sandbox_config").network == "none"  # noqa: B009

@@ -28,6 +28,6 @@ def test_it_travels_in_a_header() -> None:
         assert 9 < (deadline.from_headers(deadline.to_headers()) or 0) <= 10
 
 
-@pytest.mark.parametrize("headers", [{}, {deadline.HEADER: "soon"}])
+@pytest.mark.parametrize("headers", [{}, *({deadline.HEADER: text} for text in ("soon", "nan", "inf"))])
 def test_no_or_an_unreadable_header_is_no_deadline(headers) -> None:
     assert deadline.from_headers(headers) is None

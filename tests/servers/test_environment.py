@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gym.failures import EpisodeFailure, Stage
+from gym.servers import deadline
 from gym.servers.base import Call, ServerContext, ServerError
 from gym.servers.contract import EXTRAS_HEADER, RunRequest, RunResponse, VerifyResponse
 from gym.servers.environment import EnvironmentServer, EnvironmentServerConfig, Episode, kind_of
@@ -147,6 +148,18 @@ async def test_cleanups_are_outside_the_deadline() -> None:
     assert outcome.failure is not None
     assert (outcome.failure.failure_kind, outcome.failure.stage) == ("episode_timeout", "agent")
     assert "agent" in outcome.timings
+
+
+async def test_a_caller_that_has_no_time_left_is_told_so() -> None:
+    async def protocol(server: Played, episode: Episode) -> VerifyResponse:
+        async with episode.step("seed"):
+            return await for_ever()
+
+    with deadline.within(0):
+        outcome = await run(playing(protocol))
+    assert outcome.failure is not None
+    assert outcome.failure.failure_kind == "episode_timeout"
+    assert outcome.failure.failure_reason == "the time that the caller gives (0 s) ran out"
 
 
 @pytest.mark.parametrize("cancellations", [1, 2])

@@ -6,7 +6,7 @@ import pytest
 
 from gym.servers.keys import Identity, KeyRing
 
-MINE = Identity("counting.two.0", "agent-session-1", 2)
+MINE = Identity("counting.two.0", "agent-session-1", 2, "the run")
 
 
 def test_a_key_names_its_session_and_opens_what_it_says() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gym.servers.contract import EpisodeId
-from gym.servers.tries import LOST_HEADER, RUN_HEADER, Tries
+from gym.servers.contract import RUN_HEADER, EpisodeId
+from gym.servers.tries import LOST_HEADER, Tries
 
 FIRST, THIRD = EpisodeId(rollout_id="r1"), EpisodeId(rollout_id="r1", attempt=2)
 

@@ -14,7 +14,6 @@ from gym.servers import deadline
 from gym.servers.base import ServerContext, ServerError
 from gym.servers.client import Answer
 from gym.servers.contract import (
-    EXTRAS_HEADER,
     ROLLOUT_HEADER,
     AgentCloseRequest,
     AgentCloseResponse,
@@ -88,7 +87,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         """The lifecycle of design section 6."""
         task = episode.request.task
         rollout = episode.request.episode_id.key
-        headers = {ROLLOUT_HEADER: rollout, EXTRAS_HEADER: "1"}
+        headers = episode.headers
         for lost in episode.tries.lost_before(episode.request.episode_id):
             await self._close_lost(episode, lost)
         async with episode.step("seed", "seed_resources"):
@@ -224,7 +223,8 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
 
     def _grants(self, episode: Episode, resources: Answer[SeedSessionResponse]) -> list[Grant]:
         name = self.config.resources_server.name
-        identity = Identity(episode.request.episode_id.key, resources.body.resources_session_id)
+        session_id = resources.body.resources_session_id
+        identity = Identity(episode.request.episode_id.key, session_id, run=episode.tries.run)
         key = self.context.keys.issue(identity, [name], deadline.remaining())
         auth = {"authorization": f"Bearer {key}"}
         grants: list[Grant] = []
