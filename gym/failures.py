@@ -65,7 +65,7 @@ POLICIES: dict[str, Policy] = {
 """The closed vocabulary of failure kinds and their consequences."""
 
 BUDGET_EXHAUSTED, RUN_BUDGET_EXHAUSTED = "budget_exhausted", "run_budget_exhausted"
-_EXHAUSTED = re.compile(r"\b((?:run_)?budget_exhausted): (max_(?:policy|run)_(?:calls|tokens|cost_usd)) = ")
+_EXHAUSTED = re.compile(r"\b(max_(policy|run)_(?:calls|tokens|cost_usd)) = [\d.e+-]+ of ")
 
 
 def exhausted_budget(text: str) -> tuple[str, str] | None:
@@ -75,7 +75,7 @@ def exhausted_budget(text: str) -> tuple[str, str] | None:
     with the setting as its reason: that is the policy's doing, and gradable. The run's budget is not.
     """
     found = _EXHAUSTED.search(text)
-    return (found[1], found[2]) if found else None
+    return (BUDGET_EXHAUSTED if found[2] == "policy" else RUN_BUDGET_EXHAUSTED, found[1]) if found else None
 
 
 class EpisodeFailure(Exception):

@@ -14,71 +14,26 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
+from gym.apis.fields import DROPPED_OF_TOOLS, cannot, is_dropped, only
 from gym.apis.responses import Item, ResponsesRequest, texts_of
 from gym.servers.base import ServerError, describe
 
 ConvertedT = TypeVar("ConvertedT")
 
 
-def _always(_: Any) -> bool:
-    return True
-
-
-def _never(_: Any) -> bool:
-    return False
-
-
-def _one_of(*values: Any) -> Callable[[Any], bool]:
-    return lambda value: value in values
-
-
-DROPPED: dict[str, Callable[[Any], bool]] = {
-    "background": _one_of(False),
-    "cache_control": _always,
-    "client_metadata": _always,
-    "context_management": _always,
-    "diagnostics": _always,
-    "frequency_penalty": _one_of(0),
-    "include": lambda value: "message.output_text.logprobs" not in str(value),
-    "logit_bias": _one_of({}),
-    "logprobs": _one_of(False),
-    "metadata": _always,
-    "modalities": _one_of(["text"]),
-    "n": _one_of(1),
-    "presence_penalty": _one_of(0),
-    "prompt_cache_key": _always,
-    "prompt_cache_retention": _always,
-    "reasoning.generate_summary": _always,
-    "reasoning.summary": _always,
-    "safety_identifier": _always,
-    "service_tier": _one_of("auto", "default", "standard_only"),
-    "speed": _one_of("standard"),
-    "stop": _one_of([], ""),
-    "store": _always,
-    "stream_options": _always,
-    "top_logprobs": _one_of(0),
-    "truncation": _one_of("disabled"),
-    "user": _always,
-}
-"""Fields that are dropped on purpose, each with the values for which that changes nothing in the answer.
-
-`context_management` asks the provider to shorten the history; without it the whole history is sent. Of items, only what
-the other API has a place for is carried; ids, `status`, token ids, cache marks and the like are bookkeeping.
-"""
-
-DROPPED_OF_TOOLS: dict[str, Callable[[Any], bool]] = {
-    "allowed_callers": _one_of(["direct"]),
-    "async": _one_of(False),
-    "cache_control": _always,
-    "defer_loading": _always,
-    "eager_input_streaming": _always,
-    "input_examples": _always,
-    "output_schema": _always,
-}
-"""The same for the fields of a tool. A deferred tool is offered at once, like any other."""
-
 ROLES = {"function_call": "assistant", "reasoning": "assistant", "function_call_output": "tool"}
 """The item types beside `message` that can be carried, and the role whose turn they belong to."""
+
+ITEM_FIELDS = {
+    "message": ("role", "content"),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id", "output", "name"),
+    "reasoning": ("summary", "content", "encrypted_content"),
+}
+"""What is read of each type of item. The name in an output is that of its call."""
+
+PART_FIELDS = {"input_image": ("image_url", "detail", "file_id"), "refusal": ("refusal",)}
+"""The same for parts; all others are texts."""
 
 MESSAGE_ROLES = ("system", "developer", "user", "assistant")
 
@@ -106,16 +61,6 @@ def neutral(fields: Mapping[str, Any]) -> ResponsesRequest:
         return ResponsesRequest.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         raise ServerError(400, describe(error)) from error
-
-
-def is_dropped(name: str, value: Any) -> bool:
-    """Whether a field of that value is on the list of what is dropped on purpose."""
-    return DROPPED.get(name, _never)(value)
-
-
-def cannot(what: str, api: str) -> ServerError:
-    """The refusal of something that the API has no place for."""
-    return ServerError(400, f"{what} cannot be carried to {api}")
 
 
 def required(mapping: Mapping[str, Any], key: str, where: str) -> Any:
@@ -167,10 +112,7 @@ def function_tools(request: ResponsesRequest, api: str) -> list[FunctionTool]:
 def _function_tool(tool: Mapping[str, Any], where: str, api: str) -> FunctionTool:
     if tool.get("type") != "function":
         raise cannot(f"a tool of type `{tool.get('type')}` ({where})", api)
-    for key, value in tool.items():
-        known = key in ("type", "name", "description", "parameters", "strict") or value is None
-        if not known and not DROPPED_OF_TOOLS.get(key, _never)(value):
-            raise cannot(f"`{where}.{key}`", api)
+    only(tool, ("name", "description", "parameters", "strict"), where, api, DROPPED_OF_TOOLS)
     parameters = tool.get("parameters") or {"type": "object", "properties": {}}
     return FunctionTool(required(tool, "name", where), tool.get("description"), parameters, tool.get("strict"))
 
@@ -210,12 +152,10 @@ def _role(where: str, item: Item, api: str) -> str:
         role = str(item.get("role"))
         if role not in MESSAGE_ROLES:
             raise cannot(f"a message of role `{role}` ({where})", api)
-        return role
-    if kind not in ROLES:
+    elif kind not in ROLES:
         raise cannot(f"an item of type `{kind}` ({where})", api)
-    if item.get("namespace") is not None:
-        raise cannot(f"`{where}.namespace`", api)
-    return ROLES[kind]
+    only(item, ITEM_FIELDS[kind], where, api)
+    return role if kind == "message" else ROLES[kind]
 
 
 def kind_of(item: Item) -> str:
@@ -240,6 +180,7 @@ def parts(
         kind = str(part.get("type")) if isinstance(part, Mapping) else type(part).__name__
         if kind not in table:
             raise cannot(f"a part of type `{kind}` ({where}[{at}])", api)
+        only(part, PART_FIELDS.get(kind, ("text",)), f"{where}[{at}]", api)
         converted.append(table[kind](part, f"{where}[{at}]"))
     return converted
 

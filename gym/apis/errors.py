@@ -19,7 +19,8 @@ behind this server failed."""
 
 
 TRIED = {"x-should-retry": "false"}
-"""Tells the official clients that the request was tried as often as it may be: without it each would try again."""
+"""Tells the official clients that the request was tried as often as it may be: without it each would try again. Every
+error has it, as no one but this server tries a request again."""
 
 
 class ProviderFailure(EpisodeFailure):
@@ -144,7 +145,7 @@ class ApiError:
     text: str
     kind: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=lambda: TRIED)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

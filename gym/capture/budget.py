@@ -78,13 +78,21 @@ class PolicyCalls(BaseModel):
     exhausted: list[str] = Field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a call takes from its budgets: what it told, else an estimate."""
+
+    tokens: int = 0
+    usd: float = 0.0
+
+
 @dataclass(slots=True)
 class _Account:
     """What was spent, and what calls in flight have reserved.
 
     Attributes:
-        tokens: Of all calls, with an estimate for those that did not tell.
-        told: Sums of what was told.
+        tokens: Of all calls, with an estimate for those that did not tell; so is `cost_usd`.
+        told: Sums of what was told; so is `known_usd`.
     """
 
     calls: int = 0
@@ -93,6 +101,7 @@ class _Account:
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
     told: Counter[str] = field(default_factory=Counter)
+    known_usd: float = 0.0
     sources: Counter[str] = field(default_factory=Counter)
     calls_without_usage: int = 0
     failed: int = 0
@@ -118,16 +127,17 @@ class _Account:
         self.reserved_tokens += tokens
         self.reserved_usd += usd
 
-    def settle(self, ticket: Ticket, tokens: Tokens, cost: Cost, spent: int, answered: bool) -> None:
+    def settle(self, ticket: Ticket, tokens: Tokens, cost: Cost, spent: Spent, answered: bool) -> None:
         self.reserved_tokens -= ticket.tokens
         self.reserved_usd -= ticket.usd
-        self.tokens += spent
+        self.tokens += spent.tokens
+        self.cost_usd += spent.usd
         self.failed += not answered
         self.answered += answered
         self.told.update({name: int(count) for name, count in tokens.known().items() if name != "cost_usd"})
         self.calls_without_usage += answered and tokens.total is None
         if cost.usd is not None:
-            self.cost_usd += cost.usd
+            self.known_usd += cost.usd
             self.sources[str(cost.source)] += 1
 
 
@@ -178,8 +188,8 @@ class Meter:
             one.reserve(tokens, usd)
         return Ticket(accounts, tokens, usd)
 
-    def settle(self, ticket: Ticket, tokens: Tokens, cost: Cost, spent: int, *, answered: bool = True) -> None:
-        """A call has ended. `spent` are its tokens, estimated where it does not tell them."""
+    def settle(self, ticket: Ticket, tokens: Tokens, cost: Cost, spent: Spent, *, answered: bool = True) -> None:
+        """A call has ended."""
         for one in ticket.accounts:
             one.settle(ticket, tokens, cost, spent, answered)
         self._changed.set()
@@ -197,7 +207,7 @@ class Meter:
             failed=account.failed,
             **{name: told[name] for name in Tokens.__slots__ if name in told},
             calls_without_usage=account.calls_without_usage,
-            cost_usd=account.cost_usd if account.sources else None,
+            cost_usd=account.known_usd if account.sources else None,
             cost_sources=dict(account.sources),
             calls_without_price=account.answered - account.sources.total(),
             exhausted=list(account.exhausted),
@@ -219,4 +229,4 @@ def _refusal(kind: str, name: str, of: str, budgets: Budgets) -> EpisodeFailure:
     limit = getattr(budgets, name)
     amount = shown(limit) if name.endswith("usd") else limit
     # Harnesses take words such as "exceeded" and "too many" for an overlong conversation, and would ask again.
-    return EpisodeFailure(kind, f"{kind}: {name} = {amount} of {of} is used up")
+    return EpisodeFailure(kind, f"{name} = {amount} of {of} is used up")

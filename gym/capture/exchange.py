@@ -9,18 +9,18 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gym.apis.errors import ProviderFailure, api_error
+from gym.apis.errors import api_error
 from gym.apis.estimate import CHARACTERS_PER_TOKEN
-from gym.apis.responses import Usage
-from gym.capture.budget import Budgets, Meter, PolicyCalls, Ticket
+from gym.capture.budget import Budgets, Meter, PolicyCalls, Spent, Ticket
+from gym.capture.failure import told
 from gym.capture.prices import FREE, Cost, Price, cost_of, price_of
 from gym.capture.store import Store
 from gym.capture.usage import Tokens, tokens_of
 from gym.failures import EpisodeFailure
-from gym.servers.base import Call, ServerError
+from gym.servers.base import Call
 from gym.servers.contract import ACTIVATION_HEADER, INVOCATION_HEADER, SESSION_HEADER
 
 if TYPE_CHECKING:
@@ -34,10 +34,16 @@ _current: ContextVar[Exchange | None] = ContextVar("gym_exchange", default=None)
 log = logging.getLogger(__name__)
 
 
-def note_usage(usage: Usage | None) -> None:
+def note_tokens(tokens: Tokens) -> None:
     """Says what the provider told of the tokens, where the client's API cannot say it, or not as it was told."""
     if (exchange := _current.get()) is not None:
-        exchange.tokens = Tokens.of(usage)
+        exchange.tokens = tokens
+
+
+def note_error(error: Exception) -> None:
+    """Says what an answer that is passed on as it is tells itself that went wrong."""
+    if (exchange := _current.get()) is not None:
+        exchange.noted = error
 
 
 def note_attempts(number: int) -> None:
@@ -104,8 +110,10 @@ class CallBook:
     def close(self, exchange: Exchange, answer: bytes, status: int, error: Mapping[str, Any] | None) -> None:
         """Counts and records a call that has ended."""
         tokens, cost = exchange.tokens or Tokens(), self._cost(exchange) if answer else Cost()
+        if answer and error is None and cost.usd is None:
+            self._warn(exchange)
         if exchange.ticket is not None:
-            spent = exchange.estimate(answer) if tokens.total is None else tokens.total
+            spent = exchange.spent(answer, cost) if answer else Spent()
             self._meter.settle(exchange.ticket, tokens, cost, spent, answered=bool(answer))
         if self._store is not None:
             counted = {"tokens": tokens.known() or None, "cost_usd": cost.usd, "cost_source": cost.source}
@@ -115,13 +123,18 @@ class CallBook:
     def _cost(self, exchange: Exchange) -> Cost:
         if exchange.ticket is None:
             return Cost()
-        cost = cost_of(exchange.tokens or Tokens(), exchange.price)
-        if self._costs_nothing:
-            return Cost(0.0, "free")
-        if cost.usd is None and exchange.price is None and exchange.model not in self._warned:
-            self._warned.add(exchange.model)
+        return Cost(0.0, "free") if self._costs_nothing else cost_of(exchange.tokens or Tokens(), exchange.price)
+
+    def _warn(self, exchange: Exchange) -> None:
+        if exchange.model in self._warned:
+            return
+        self._warned.add(exchange.model)
+        if exchange.price is None:
             log.warning("%s: no price for the model %s: its cost is unknown; see `prices`", self.name, exchange.model)
-        return cost
+        else:
+            log.warning(
+                "%s: a call of the model %s told no token counts: its cost is unknown", self.name, exchange.model
+            )
 
 
 @dataclass
@@ -132,6 +145,7 @@ class Exchange:
         ticket: What it has reserved; None where it was refused.
         tokens: What it used, as far as that is known.
         attempts: How often the provider was asked.
+        noted: What an answer tells that went wrong, though it came whole.
     """
 
     book: CallBook
@@ -141,6 +155,7 @@ class Exchange:
     ticket: Ticket | None = None
     tokens: Tokens | None = None
     attempts: int | None = None
+    noted: Exception | None = None
     _started_at: float = field(default_factory=time.time)
     _begun: float = field(default_factory=time.perf_counter)
     _first_byte: float | None = None
@@ -153,9 +168,17 @@ class Exchange:
         limit = next((value for value in limits if isinstance(value, int) and value > 0), EXPECTED_OUTPUT_TOKENS)
         return Tokens(input_tokens=self._characters() // CHARACTERS_PER_TOKEN, output_tokens=limit)
 
-    def estimate(self, answer: bytes) -> int:
-        """The tokens that a call is taken to have used which does not tell: none, where nothing was answered."""
-        return (self._characters() + len(answer)) // CHARACTERS_PER_TOKEN if answer else 0
+    def spent(self, answer: bytes, cost: Cost) -> Spent:
+        """What it takes from its budgets. What it does not tell is estimated, which no record shows."""
+        told = self.tokens or Tokens()
+        read, wrote = told.input_tokens, told.output_tokens
+        tokens = replace(
+            told,
+            input_tokens=self._characters() // CHARACTERS_PER_TOKEN if read is None else read,
+            output_tokens=len(answer) // CHARACTERS_PER_TOKEN if wrote is None else wrote,
+        )
+        usd = cost.usd if cost.usd is not None or self.price is None else self.price.of(tokens)
+        return Spent(tokens.total or 0, usd or 0.0)
 
     def _characters(self) -> int:
         return self.asked.size or len(str(self.asked.body))
@@ -197,12 +220,13 @@ class Exchange:
             _current.reset(before)
 
     async def through(
-        self, pieces: AsyncGenerator[bytes, None], failure: Callable[[Exception], bytes]
+        self, pieces: AsyncGenerator[bytes, None], failure: Callable[[Exception, bytes], bytes]
     ) -> AsyncGenerator[bytes, None]:
         """The pieces of a streamed answer as they come; the call ends with them.
 
         Args:
-            failure: How the API tells that a stream broke off. What goes wrong before the first piece is raised.
+            failure: How the API tells that a stream broke off, after what was sent of it. What goes wrong before the
+                first piece is raised.
         """
         answer: list[bytes] = []
         _current.set(self)  # in the task that reads ahead, which is this stream's own
@@ -217,9 +241,10 @@ class Exchange:
             if not answer:
                 self.failed(error)
                 raise
-            is_between = answer[-1].endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
-            last = (b"" if is_between else b"\n\n") + failure(error)
-            self.failed(error, b"".join([*answer, last]))
+            sent = b"".join(answer)
+            is_between = sent.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
+            last = (b"" if is_between else b"\n\n") + failure(error, sent)
+            self.failed(error, sent + last)
             yield last
             return
         except BaseException:  # the client has gone, perhaps because it had all that it wanted
@@ -229,7 +254,7 @@ class Exchange:
 
     def answered(self, answer: bytes) -> None:
         """It has ended well."""
-        self._over(answer, 200, None)
+        self._over(answer, 200, None if self.noted is None else told(self.noted))
 
     def failed(self, error: Exception, answer: bytes = b"") -> None:
         """It has failed, after so much of its answer."""
@@ -247,30 +272,10 @@ class Exchange:
             return
         self._is_over = True
         if self.tokens is None:
-            self.tokens = tokens_of(self.asked.api.name, answer, stream=self.asked.stream)
+            found = tokens_of(self.asked.api.name, answer, stream=self.asked.stream)
+            # Messages begin with a count of their output, which says nothing of one that broke off.
+            self.tokens = found if error is None else Tokens(found.input_tokens, found.cached_input_tokens)
         self.book.close(self, answer, status, error)
-
-
-def told(error: Exception) -> dict[str, Any]:
-    """A failure as data, from which `failure_of` makes it again."""
-    seen = api_error(error)
-    data: dict[str, Any] = {"kind": seen.kind or None, "message": getattr(error, "message", None) or seen.text}
-    if isinstance(error, ProviderFailure):
-        provider = {"status": error.status, "text": error.text, "details": error.details}
-        data["provider"] = provider | {"retry_after": error.retry_after}
-    elif not isinstance(error, EpisodeFailure):
-        data["status"] = seen.status
-    return data
-
-
-def failure_of(data: Mapping[str, Any]) -> Exception:
-    """The failure that was recorded."""
-    kind, message = data.get("kind"), str(data.get("message") or "")
-    if kind is None:
-        return ServerError(int(data.get("status", 500)), message)
-    if (provider := data.get("provider")) is not None:
-        return ProviderFailure(kind, message, **provider)
-    return EpisodeFailure(kind, message)
 
 
 def _end(answer: bytes, status: int, error: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -6,15 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gym.capture.usage import Tokens
-from gym.servers.base import describe
+from gym.errors import Problem, UserError
 
 Source = Literal["provider", "table", "free"]
 MILLION = 1_000_000
+
+
+def _no_switch(given: Any) -> Any:
+    if isinstance(given, bool):
+        raise ValueError("true and false are no amounts")
+    return given
+
+
+Usd = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_switch)]
 
 
 class Price(BaseModel):
@@ -22,11 +31,9 @@ class Price(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    input: float = Field(ge=0, allow_inf_nan=False, description="Input tokens that were not cached.")
-    cached_input: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="Input tokens read from the provider's cache; null: as `input`."
-    )
-    output: float = Field(ge=0, allow_inf_nan=False, description="Output tokens, reasoning included.")
+    input: Usd = Field(description="Input tokens that were not cached.")
+    cached_input: Usd | None = Field(None, description="Input tokens read from the provider's cache; null: as `input`.")
+    output: Usd = Field(description="Output tokens, reasoning included.")
 
     @property
     def is_zero(self) -> bool:
@@ -49,7 +56,6 @@ Prices = dict[str, Price]
 """Prices by the model's name, or by a pattern such as `local/*`."""
 
 FREE = Price(input=0, cached_input=0, output=0)
-_TABLE: TypeAdapter[Prices] = TypeAdapter(Prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +85,26 @@ def load(path: Path) -> Prices:
     """A price table: a YAML mapping of names or patterns to prices.
 
     Raises:
-        ValueError: The file cannot be read, or is no such table; in one line.
+        UserError: The file cannot be read, or is no such table: every problem with its line.
     """
-    import yaml
+    from gym.composition.files import load as loaded
 
-    try:
-        return _TABLE.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        raise ValueError(describe(error)) from error
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
+    file, prices, problems = loaded(path), {}, []
+    for name, given in file.data.items():
+        try:
+            prices[str(name)] = Price.model_validate(given)
+        except ValidationError as error:
+            for item in error.errors(include_url=False, include_context=False):
+                key = (str(name), *map(str, item["loc"]))
+                what = _WRONG.get(item["type"], "is no amount of 0 or more")
+                problems.append(Problem(what, FORM, file.where(key), ".".join(key)))
+    if problems:
+        raise UserError(problems)
+    return prices
+
+
+FORM = "a price is `{input: ..., cached_input: ..., output: ...}`, in USD per million tokens"
+_WRONG = {"missing": "is missing", "extra_forbidden": "is unknown", "model_type": "is no price"}
 
 
 def total_line(known_usd: float | None, calls: int, without_price: int) -> str:

@@ -19,6 +19,7 @@ from gym.capture.store import FOLDER
 from gym.capture.usage import Tokens
 from gym.errors import Problem, UserError
 
+RESTORE = "restore the file: calls need the messages of the lines before them"
 KEPT_VALUES = 8192
 """Messages of a file that are kept in memory; others are read again where they occur again."""
 
@@ -126,8 +127,19 @@ class CallFile:
         return (self.call(at) for at in range(len(self.heads)))
 
     def call(self, number: int) -> ModelCall:
-        """The n-th call, from 0, in the order in which they ended."""
+        """The n-th call, from 0, in the order in which they ended.
+
+        Raises:
+            UserError: Its line is no record, or a line that it needs is missing.
+        """
         start, length, _ = self.heads[number]
+        try:
+            return self._call(start, length)
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            what = f"{error.args[0]} is missing" if isinstance(error, LookupError) else str(error)
+            raise UserError(Problem(f"cannot read a model call: {what}", RESTORE, self._where(start))) from error
+
+    def _call(self, start: int, length: int) -> ModelCall:
         said = self._line(start, length)
         request = dict(said["request"])
         for name, ref in said["refs"].items():
@@ -157,13 +169,15 @@ class CallFile:
                 if not raw.endswith(b"\n"):
                     return
                 where = f"{self.path}:{number}"
-                raise UserError(Problem("malformed record of a model call", "remove the line", where)) from error
+                raise UserError(Problem("malformed record of a model call", RESTORE, where)) from error
 
     def _list(self, name: str) -> list[Any]:
         parts: list[Iterable[str]] = []
         at: str | None = name
         length: int | None = None
         while at is not None:
+            if at not in self._histories:
+                raise LookupError(f"the history {at}")
             history = self._histories[at]
             own = history.messages if length is None else history.messages[: max(0, length - history.first)]
             parts.append(own)
@@ -172,7 +186,13 @@ class CallFile:
         return [self._value(message) for own in reversed(parts) for message in own]
 
     def _read(self, name: str) -> Any:
+        if name not in self._places:
+            raise LookupError(f"the message {name}")
         return self._line(*self._places[name])["value"]
+
+    def _where(self, offset: int) -> str:
+        self._file.seek(0)
+        return f"{self.path}:{self._file.read(offset).count(10) + 1}"
 
     def _line(self, start: int, length: int) -> dict[str, Any]:
         self._file.seek(start)
@@ -190,20 +210,26 @@ def files(run: Path) -> list[Path]:
     return sorted((run / FOLDER).glob("*.jsonl"), key=order)
 
 
+def _files_of(run: Path) -> list[Path]:
+    if not (run / FOLDER).is_dir():
+        raise UserError(Problem(f"no recorded model calls in {run}", "name the directory of a run"))
+    return files(run)
+
+
 def calls(run: Path) -> Iterator[ModelCall]:
     """All calls of a run, file by file, in the order in which they ended.
 
     Raises:
-        UserError: A file cannot be read, or has a line that is no record.
+        UserError: Nothing is recorded there, a file cannot be read, or it has a line that is no record.
     """
-    for path in files(run):
+    for path in _files_of(run):
         with CallFile(path) as file:
             yield from file
 
 
 def of_rollout(run: Path, rollout: str) -> Iterator[ModelCall]:
     """The calls of one rollout, by `EpisodeId.key`. Raises as `calls`."""
-    for path in files(run):
+    for path in _files_of(run):
         with CallFile(path) as file:
             for number, (_, _, head) in enumerate(file.heads):
                 if head["rollout"] == rollout:

@@ -18,7 +18,7 @@ from gym.tasks.prepare import prepare
 def run(arguments: Arguments) -> int:
     """Prepares the datasets of the split, or with `--all` every declared one."""
     resolved = resolve(compose(arguments.overrides(), arguments.files))
-    if problems := [problem for problem in resolved.problems if not _is_of_models(resolved, problem)]:
+    if problems := [problem for problem in resolved.problems if not is_of_models(resolved, problem)]:
         raise UserError(problems)
     done = prepare(_chosen(resolved, everything=arguments.values["all"]))
     if arguments.json:
@@ -29,7 +29,7 @@ def run(arguments: Arguments) -> int:
     return EXIT_OK
 
 
-def _is_of_models(resolved: Resolved, problem: Problem) -> bool:
+def is_of_models(resolved: Resolved, problem: Problem) -> bool:
     """True for what is wrong with the model only, such as a key that is not set: no model is needed here."""
     top = problem.key.partition(".")[0]
     block = resolved.composed.values.get(top)

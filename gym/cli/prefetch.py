@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym.cli.console import print_json, print_table
+from gym.cli.eval_prepare import is_of_models
 from gym.cli.verbs import Arguments
 from gym.composition.compose import compose
-from gym.errors import EXIT_OK, EXIT_SOME_FAILED, UserError
+from gym.errors import EXIT_OK, EXIT_SOME_FAILED, Problem, UserError
 from gym.launch import environments, requirements
 from gym.planning.instances import TARGET, Block, sort, starting
 from gym.planning.resolve import Resolved, resolve
@@ -55,11 +56,12 @@ def run(arguments: Arguments) -> int:
     """Prints what is needed, and builds what is missing. Returns 1 where something is missing afterwards."""
     composed = compose(arguments.overrides(), arguments.files)
     resolved = resolve(composed)
-    if composed.problems:
-        raise UserError(composed.problems)
+    files = _files(resolved)
+    if problems := [problem for problem in resolved.problems if not _may_stand(resolved, problem, files)]:
+        raise UserError(problems)
     needs: list[Need] = []
     made: list[Environment] = []
-    for part, file in _files(resolved):
+    for part, file in files:
         lines = requirements.lines_of(file)
         environment = None if all(line.met for line in lines) else _environment(part, file)
         made += [environment] if environment else []
@@ -80,6 +82,12 @@ def _print(needs: list[Need], made: list[Environment]) -> None:
         print(f"No part of this configuration has a {requirements.FILE} or a runtime; there is nothing to install.")
     for environment in made:
         print(f"virtual environment of {environment.part}: {environment.state}, {environment.detail}")
+
+
+def _may_stand(resolved: Resolved, problem: Problem, files: list[tuple[str, Path]]) -> bool:
+    """Whether a problem is no matter here: no model is needed, and what a part imports may be installed just now."""
+    part = problem.key.partition(".")[0]
+    return is_of_models(resolved, problem) or part in {name for name, _ in files}
 
 
 def _files(resolved: Resolved) -> list[tuple[str, Path]]:

@@ -96,6 +96,7 @@ class Turns:
 
         async def close() -> None:
             closed.append(await self._close(closing, cookies, headers))
+            episode.observations = closed[-1].agent_observations
 
         entry = episode.cleanup(f"close {self.server.name}", close)
         async with episode.step("seed", "seed_agent"):

@@ -15,7 +15,9 @@ class McpServerConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str = Field(description="Its streamable HTTP endpoint, as the harness reaches it.")
+    url: str = Field(
+        pattern=r"^https?://[^\s/]", description="Its streamable HTTP endpoint, as the harness reaches it."
+    )
     headers: dict[str, str] = Field(default_factory=dict, description="Headers of every request to it.")
     required: bool = Field(True, description="Whether a failed connection fails the episode.")
 

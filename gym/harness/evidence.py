@@ -15,7 +15,7 @@ from gym.harness.adapter import Evidence, Reading
 REASON_CHARACTERS = 500
 TIMEOUT = "timeout"
 
-_OUR_KIND = re.compile(r"""["']kind\\?["']\s*:\s*\\?["']([a-z_]+)""")
+_OUR_KIND = re.compile(r"""["'](?:kind|code)\\?["']\s*:\s*\\?["']([a-z_]+)""")
 _STATUS = re.compile(r"(?<![\d.])(?:status(?: code)?:? |http:? |error:? |\()?([45]\d\d)(?![\d.])", re.IGNORECASE)
 _WORDS = (
     ("context_length_exceeded", r"context.?(length|window)|prompt is too long|maximum context|too many tokens"),

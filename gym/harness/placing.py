@@ -77,18 +77,22 @@ async def _upload(sandbox: Sandbox, bundle: Bundle, target: str) -> None:
 
 
 async def make_folder(sandbox: Sandbox, workdir: str, user: str | None) -> str:
-    """A new private folder beside the work directory; gone with the session's end.
+    """A new private folder beside the work directory, or in /tmp where the root is read-only; gone with the session.
 
     Raises:
         EpisodeFailure: `sandbox_start` where it cannot be made; `sandbox_lost`.
     """
-    folder = str(PurePosixPath(workdir).parent / f".gym-{secrets.token_hex(6)}")
+    name = f".gym-{secrets.token_hex(6)}"
+    folder = str(PurePosixPath(workdir).parent / name)
     script = 'umask 077 && mkdir -p "$1" && { [ -z "$2" ] || chown -R "$2" "$1"; }'
     making = ["/bin/sh", "-c", script, "sh", folder]
     made = await run(sandbox, [*making, user or ""])
     if made.exit_code != 0:  # the image's own user may not write there
         owner = user or (await run(sandbox, ["id", "-u"])).stdout_text.strip()
         made = await _as_root(sandbox, [*making, owner]) or made
+    if made.exit_code != 0:
+        folder = f"/tmp/{name}"
+        made = await run(sandbox, [*making[:-1], folder, user or ""])
     if made.exit_code != 0:
         message = f"no folder for the harness can be made in the sandbox: {made.stderr_text.strip()[:300]}"
         raise EpisodeFailure("sandbox_start", message, stage="seed")

@@ -273,7 +273,7 @@ def _provider(made: Plan, component: Component) -> SandboxProvider:
 
 def _network_and_ttl(made: Plan, item: Instance, provider: SandboxProvider) -> None:
     spec = getattr(item.config, "sandbox_config", None)
-    network, ttl = getattr(spec, "network", None), getattr(spec, "ttl_seconds", None)
+    network, (ttl, ttl_key) = getattr(spec, "network", None), _ttl(made, item, spec)
     if network is not None and network not in provider.capabilities.networks:
         offered = ", ".join(sorted(provider.capabilities.networks))
         made.resolved.problem(
@@ -288,11 +288,24 @@ def _network_and_ttl(made: Plan, item: Instance, provider: SandboxProvider) -> N
         episode = config.default_episode_timeout_seconds or float("inf")
         if episode + config.cleanup_timeout_seconds >= ttl:
             made.resolved.problem(
-                (*item.key, "sandbox_config", "ttl_seconds"),
+                ttl_key,
                 f"{ttl:g} s do not outlive an episode: {episode:g} s (default_episode_timeout_seconds of "
                 f"{environment.name}) + {config.cleanup_timeout_seconds:g} s cleanup",
                 "raise it above the sum",
             )
+
+
+def _ttl(made: Plan, item: Instance, spec: SandboxConfig | None) -> tuple[float | None, KeyPath]:
+    """How long a sandbox of a server may live, and where that is set; None: it has no bound that counts."""
+    if spec is None or spec.ttl_seconds is not None:
+        return getattr(spec, "ttl_seconds", None), (*item.key, "sandbox_config", "ttl_seconds")
+    block = getattr(item.config, "sandbox_provider", "")
+    config = made.blocks[block].config
+    default = getattr(config, "default_ttl_seconds", None)
+    return default if default and "default_ttl_seconds" in config.model_fields_set else None, (
+        block,
+        "default_ttl_seconds",
+    )
 
 
 def _datasets(made: Plan) -> None:

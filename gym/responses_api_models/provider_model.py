@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import from_json
 
 from gym.apis.clients.api import ClientApi
-from gym.apis.errors import ProviderFailure
+from gym.apis.errors import ProviderFailure, failure_within_stream
 from gym.apis.events import Event
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.apis.sse import Parser
 from gym.apis.upstreams.api import UpstreamApi, decoded
+from gym.capture.exchange import note_error
 from gym.responses_api_models.upstream import Endpoint, Patience, Upstream
 from gym.servers.base import OPERATIONAL, Call, ServerContext
 from gym.servers.model import MESSAGES, Body, ModelServer, ModelServerConfig
@@ -27,8 +30,8 @@ SECRET: dict[str, Any] = {"secret": True, "operational": True}
 PATHS = {"chat": "/chat/completions", "responses": "/responses"}
 """Where the OpenAI APIs are, behind `/v1`."""
 
-LONGEST_MARK = 64
-"""Bytes that are kept of a piece, so that the end of an answer is seen where it is cut in two."""
+WHOLE_EVENTS = re.compile(rb".*(?:\n\n|\r\n\r\n|\r\r)", re.DOTALL)
+"""What of a stream is complete, up to the last blank line."""
 
 log = logging.getLogger(__name__)
 
@@ -123,14 +126,17 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         """The answer for a client: the provider's bytes where both speak one API."""
         if api.name != self.api.name:
             return await super().answered(api, body, call)
-        answer = await self.upstream.post(self._finished(self._native(body)), headers=self.forwarded(call))
+        with self._clean():
+            answer = await self.upstream.post(self._finished(self._native(body)), headers=self.forwarded(call))
+            self.api.check(answer.body)
         return answer.content
 
     async def streamed(self, api: ClientApi, body: Body, call: Call) -> AsyncGenerator[bytes, None]:
         """The stream for a client: the provider's bytes where both speak one API."""
         if api.name == self.api.name:
             sent = self._finished(self._native(body))
-            pieces = whole_stream(self.upstream.stream(sent, headers=self.forwarded(call)), api.complete)
+            said = self.upstream.stream(sent, headers=self.forwarded(call))
+            pieces = whole_stream(said, api.complete, self.upstream.endpoint.scrub)
         else:
             pieces = super().streamed(api, body, call)
         async with aclosing(pieces):
@@ -190,17 +196,46 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         """The API that the provider speaks."""
 
 
-async def whole_stream(pieces: AsyncGenerator[bytes, None], complete: re.Pattern[bytes]) -> AsyncGenerator[bytes, None]:
-    """The pieces as they are; a stream that ends before its answer does is a failure, and no short answer."""
-    tail, seen = b"", False
+async def whole_stream(
+    pieces: AsyncGenerator[bytes, None], complete: re.Pattern[bytes], scrub: Callable[[str], str] = str
+) -> AsyncGenerator[bytes, None]:
+    """The bytes as they are, event by event; a stream that ends before its answer does is a failure, no short answer.
+
+    Of an event that was broken off nothing is passed on: clients would stumble over it, and not see why it broke off.
+    """
+    rest, passed = b"", []
     async with aclosing(pieces):
         async for piece in pieces:
-            if not seen:
-                seen = complete.search(tail + piece) is not None
-                tail = piece[-LONGEST_MARK:]
-            yield piece
-    if not seen:
+            rest += piece
+            if whole := WHOLE_EVENTS.match(rest):
+                rest = rest[whole.end() :]
+                passed.append(whole[0])
+                yield whole[0]
+    answer = b"".join([*passed, rest])
+    if not complete.search(answer):
         raise ProviderFailure("provider_error", "the stream ended before the answer did")
+    if rest:
+        yield rest
+    if (failure := failure_in(answer)) is not None:
+        note_error(failure.scrubbed(scrub))
+
+
+def failure_in(stream: bytes) -> ProviderFailure | None:
+    """What the events of a stream tell that went wrong: an error, or an event that is none."""
+    for sent in Parser().feed(stream):
+        if sent.data == "[DONE]":
+            continue
+        try:
+            said = from_json(sent.data)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            return ProviderFailure("malformed_answer", f"an event is no JSON object: {sent.data[:200]}")
+        if said.get("type") == "response.failed":
+            return failure_within_stream(said.get("response"))
+        if said.get("type") == "error" or said.get("error"):
+            return failure_within_stream({"error": said.get("error") or said})
+    return None
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

@@ -199,7 +199,7 @@ class Collector:
                 return
             assert answer.failure is not None
             last = answer.failure.terminal or number == first + self.max_attempts - 1
-            self._keep_failure(job, number, answer.failure, timings, started, calls, last=last)
+            self._keep_failure(job, number, answer, timings, started, calls, last=last)
             if last:
                 return
             if answer.failure.failure_kind == "server_unreachable" and answer.failure.stage is None:
@@ -271,15 +271,17 @@ class Collector:
         self,
         job: Job,
         number: int,
-        failure: Failure,
+        answer: RunResponse,
         timings: dict[str, float],
         started: float,
         calls: PolicyCalls | None,
         *,
         last: bool,
     ) -> None:
-        kind = failure.failure_kind or "internal"
-        failure = failure.model_copy(update={"failure_reason": self.redact.text(failure.failure_reason)})
+        assert answer.failure is not None
+        kind = answer.failure.failure_kind or "internal"
+        reason = self.redact.text(answer.failure.failure_reason)
+        failure = answer.failure.model_copy(update={"failure_reason": reason})
         row = {
             **self._identity(job, number),
             "stage": failure.stage,
@@ -289,6 +291,8 @@ class Collector:
             "timings": timings,
             "started_at": round(started, 3),
         }
+        if answer.agent_observations is not None:
+            row["ng_agent_observations"] = answer.agent_observations
         if failure.partial_response is not None:
             row["partial_response"] = failure.partial_response.model_dump(mode="json", exclude_unset=True)
         if calls is not None:

@@ -139,7 +139,8 @@ class Failure(Wire):
 class RunResponse(Wire):
     """The outcome of an episode: exactly one of `result` and `failure`.
 
-    `timings` are seconds per stage; they are sent to a caller that asks for extras.
+    To a caller that asks for extras, `timings` are sent (seconds per stage), and of a failed episode what the agent was
+    observed to do.
     """
 
     episode_id: EpisodeId
@@ -147,6 +148,7 @@ class RunResponse(Wire):
     result: VerifyResponse | None = None
     failure: Failure | None = None
     timings: dict[str, float] = Field(default_factory=dict)
+    agent_observations: dict[str, Any] | None = None
 
 
 class DirectHttpGrant(Whole):

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from pydantic import Field
 
@@ -97,6 +97,7 @@ class Episode:
         tries: What its caller says of itself, and of earlier tries.
         timings: Seconds per stage.
         partial_response: What the agent had done when something failed.
+        observations: What the agent was observed to do, as its close has told.
         cleanup_failures: What could not be freed at the end, one line each.
     """
 
@@ -106,6 +107,7 @@ class Episode:
     stage: Stage = "admission"
     timings: dict[str, float] = field(default_factory=dict)
     partial_response: ResponsesResponse | None = None
+    observations: dict[str, Any] | None = None
     cleanups: list[Cleanup] = field(default_factory=list)
     cleanup_failures: list[str] = field(default_factory=list)
 
@@ -224,6 +226,8 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
             )
         if EXTRAS_HEADER in call.headers:
             answer.timings = episode.timings
+            if answer.failure is not None and episode.observations is not None:
+                answer.agent_observations = episode.observations
         return answer
 
     @route("/aggregate_metrics")

@@ -144,16 +144,26 @@ class WorkspaceTasks(ResourcesServer[WorkspaceTasksConfig, WorkspaceTask]):
             await sandbox.stop()
             raise ServerError(409, "the session was closed while it was verified")
         await sandbox.upload(workspace, sandbox.workdir)
-        # Beside the work directory, so that the tested code does not come across it.
-        home = PurePosixPath(sandbox.workdir).parent / "gym-verifier"
-        script = str(home / "test")
-        await sandbox.upload(session.task.test_script.encode(), script, mode=0o755)
+        home, script = await self._place_test(sandbox, session.task.test_script.encode())
         return await sandbox.exec(
             [*session.task.interpreter, script],
-            env={**VERIFIER_ENV, "HOME": str(home)},
+            env={**VERIFIER_ENV, "HOME": home},
             timeout_seconds=session.task.timeout_seconds or self.config.verifier_timeout_seconds,
             max_output_bytes=self.config.tool_output_limit_bytes,
         )
+
+    @staticmethod
+    async def _place_test(sandbox: Sandbox, test: bytes) -> tuple[str, str]:
+        """Puts the script beside the work directory, so that the tested code does not come across it; returns where."""
+        beside = PurePosixPath(sandbox.workdir).parent
+        for folder in (beside, PurePosixPath("/tmp")):
+            script = str(folder / "gym-verifier" / "test")
+            try:
+                await sandbox.upload(test, script, mode=0o755)
+                return str(folder / "gym-verifier"), script
+            except OSError as error:  # the root is read-only
+                problem = error
+        raise EpisodeFailure("verifier_crashed", f"the test script could not be put into the sandbox: {problem}")
 
 
 def _verdict(session: Session[WorkspaceTask], result: ExecResult) -> VerifyResponse:

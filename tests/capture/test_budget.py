@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gym.capture.budget import Budgets, Meter, PolicyCalls, Ticket
+from gym.capture.budget import Budgets, Meter, PolicyCalls, Spent, Ticket
 from gym.capture.prices import Cost
 from gym.capture.usage import Tokens
 from gym.failures import POLICIES, EpisodeFailure, exhausted_budget
@@ -15,7 +15,7 @@ from gym.failures import POLICIES, EpisodeFailure, exhausted_budget
 
 def settled(meter: Meter, ticket: Ticket, tokens: int, usd: float | None = None) -> None:
     cost = Cost() if usd is None else Cost(usd, "table")
-    meter.settle(ticket, Tokens(tokens - 1, None, 1), cost, tokens)
+    meter.settle(ticket, Tokens(tokens - 1, None, 1), cost, Spent(tokens, usd or 0.0))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,21 @@ async def test_rollouts_have_budgets_of_their_own_and_calls_of_nobody_count_for_
         await meter.admit("c", 0, 0.0)
 
 
+async def test_runs_that_share_a_server_share_no_budget_and_no_count() -> None:
+    meter = Meter(Budgets(max_policy_calls=1, max_run_calls=2))
+    for run in ("one", "two", None):
+        settled(meter, await meter.admit("r", 1, 0.0, run=run), 10)
+        with pytest.raises(EpisodeFailure, match="max_policy_calls"):
+            await meter.admit("r", 1, 0.0, run=run)
+        settled(meter, await meter.admit("s", 1, 0.0, run=run), 10)
+        with pytest.raises(EpisodeFailure, match="max_run_calls"):
+            await meter.admit("t", 1, 0.0, run=run)
+    assert [meter.take("r", run=run).calls for run in ("one", "two", None)] == [1, 1, 1]
+    assert meter.take("s", run="one").calls == 1
+    assert meter.take("s", run="three").calls == 1  # that of an agent that does not pass on the name of its run
+    assert meter.take("s", run="three").calls == 0
+
+
 async def test_calls_side_by_side_wait_for_those_that_may_use_up_the_rest() -> None:
     meter = Meter(Budgets(max_policy_tokens=1000))
     first = await meter.admit("r", 900, 0.0)
@@ -94,8 +109,8 @@ async def test_many_at_once_never_go_beyond_by_more_than_the_last_call() -> None
 
 async def test_what_is_unknown_stays_unknown() -> None:
     meter = Meter(Budgets())
-    meter.settle(await meter.admit("r", 0, 0.0), Tokens(10, 4, 5), Cost(0.5, "provider"), 15)
-    meter.settle(await meter.admit("r", 0, 0.0), Tokens(), Cost(), 99)
+    meter.settle(await meter.admit("r", 0, 0.0), Tokens(10, 4, 5), Cost(0.5, "provider"), Spent(15, 0.5))
+    meter.settle(await meter.admit("r", 0, 0.0), Tokens(), Cost(), Spent(99, 0.7))
     assert meter.take("r") == PolicyCalls(
         calls=2,
         input_tokens=10,

@@ -111,15 +111,40 @@ async def test_the_providers_own_price_wins(spoken: str, tmp_path: Path) -> None
     assert (call.cost_usd, call.cost_source, call.tokens.total) == (0.0042, "provider", 15)
 
 
-async def test_a_model_without_a_price_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with upstream() as provider, recording(instance_over("chat", provider.base_url), tmp_path) as server:
-        provider.says = [Said(text="Hello.")]
-        for _ in range(3):
-            await server.post("chat", body_of("chat"))
-        assert [call.cost_usd for call in server.calls()] == [None] * 3
-    assert [record.message for record in caplog.records if "price" in record.message] == [
-        "policy_model: no price for the model own-name: its cost is unknown; see `prices`"
-    ]
+@pytest.mark.parametrize(
+    ("prices", "warning"),
+    [
+        ({}, "no price for the model own-name: its cost is unknown; see `prices`"),
+        (PRICES, "a call of the model own-name told no token counts: its cost is unknown"),
+    ],
+)
+async def test_an_unknown_cost_is_told_once(
+    prices: Any, warning: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with upstream() as provider:
+        provider.refuses = (200, {"choices": [{"message": {"content": "hi"}}]}, {})
+        async with recording(instance_over("chat", provider.base_url, prices=prices), tmp_path) as server:
+            for _ in range(3):
+                await server.post("chat", body_of("chat"))
+            assert [call.cost_usd for call in server.calls()] == [None] * 3
+    assert [record.message for record in caplog.records if "cost is" in record.message] == [f"policy_model: {warning}"]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "estimated"])
+async def test_a_budget_in_money_holds_where_nobody_tells_tokens(told: bool, tmp_path: Path) -> None:
+    """What a call takes is 100 input tokens, estimated where it does not tell; its own cost stays unknown then."""
+    usage = {"usage": {"prompt_tokens": 100, "completion_tokens": 5}} if told else {}
+    async with upstream() as provider:
+        provider.refuses = (200, {"choices": [{"message": {"content": "hi"}}], **usage}, {})
+        budget = {"max_policy_cost_usd": 250e-6}
+        made = instance_over("chat", provider.base_url, prices={"*": {"input": 1, "output": 0}}, budgets=budget)
+        async with recording(made, tmp_path) as server:
+            body = body_of("chat", "x" * (400 - 77))
+            statuses = [(await server.post("chat", body)).status_code for _ in range(4)]
+            count = await used(server, "task.0")
+    assert statuses == [200, 200, 200, 400]
+    assert (count.exhausted, count.calls_without_price) == (["max_policy_cost_usd"], 0 if told else 3)
+    assert count.cost_usd == (pytest.approx(300e-6) if told else None)
 
 
 async def test_failures_are_recorded_with_what_the_provider_said(tmp_path: Path) -> None:
@@ -196,12 +221,27 @@ def assert_names(answer: httpx.Response, kind: str, name: str) -> None:
     assert exhausted_budget(json.dumps(told)) == (kind, name)
 
 
-async def test_tokens_of_a_broken_stream_count(tmp_path: Path) -> None:
-    """A harness tries it again, and the provider bills both."""
+@pytest.mark.parametrize("leaves", [False, True], ids=["cut", "left"])
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("spoken", APIS)
+async def test_tokens_of_a_broken_stream_count(spoken: str, api: str, leaves: bool, tmp_path: Path) -> None:
+    """A harness tries it again, and the provider bills both. What it did not tell is no zero."""
     async with upstream() as provider:
-        made = instance_over("chat", provider.base_url, budgets={"max_policy_tokens": 150})
+        made = instance_over(spoken, provider.base_url, budgets={"max_policy_tokens": 100})
         async with recording(made, tmp_path) as server:
             provider.says, provider.cut = [SAID], 4
-            body = body_of("chat", "long " * 400, stream=True)
-            await server.post("chat", body)
-            assert (await server.post("chat", body)).status_code == 400
+            body = body_of(api, "long " * 400, stream=True)
+            if leaves:
+                provider.gate.clear()
+                url, headers = server.launched.directory.url("policy_model") + PATHS[api], {"x-api-key": server.key()}
+                async with server.http.stream("POST", url, json=body, headers=headers) as response:
+                    await anext(response.aiter_raw())
+                async with asyncio.timeout(10):
+                    await provider.gone.wait()
+            else:
+                await server.post(api, body)
+            provider.gate.set()
+            assert (await server.post(api, body)).status_code == 400
+            call = server.calls()[0]
+    assert call.error is not None
+    assert call.tokens == (Tokens(60) if spoken == api == "messages" else Tokens())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from gym.capture.prices import Cost, cost_of, load, price_of, shown, total_line
+from gym.capture.prices import Cost, Price, cost_of, load, price_of, shown, total_line
 from gym.capture.usage import Tokens
+from gym.errors import UserError
 
 TABLE = """\
 known: {input: 1.0, cached_input: 0.1, output: 2.0}   # USD per million tokens
@@ -57,16 +59,28 @@ def test_amounts_are_told(line: str, expected: str) -> None:
     assert line == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("known: {input: 1}", "known.output: Field required"),
-        ("known: {input: -1, output: 1}", "known.input: Input should be greater than or equal to 0"),
-        ("- known", "valid dictionary"),
-        ("a: [", "while parsing"),
-    ],
-)
-def test_a_table_that_is_none_is_refused(text: str, said: str, tmp_path: Path) -> None:
+NO_TABLES: list[tuple[str, list[str]]] = [
+    ("known: {input: 1}", ["1  known.output  is missing"]),
+    ("a: {input: 0, output: 0}\nknown:\n  input: -1\n  output: x", ["3  known.input  is no", "4  known.output  is no"]),
+    ("known:\n  input: true\n  output: 1", ["2  known.input  is no amount of 0 or more"]),
+    ("known:\n  input: 1\n  output: .inf", ["3  known.output  is no amount of 0 or more"]),
+    ("known:\n  input: 1\n  output: 1\n  ouput: 1", ["4  known.ouput  is unknown"]),
+    ("known: 3", ["1  known  is no price; a price is `{input: ..., "]),
+    ("known: {input: 1, output: 1}\nknown: {input: 2, output: 2}", ["2  not valid YAML: found duplicate key known"]),
+    ("- known", ["1  holds a list; a configuration file is a mapping"]),
+    ("a: [", ["1  not valid YAML"]),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), NO_TABLES)
+def test_a_table_that_is_none_is_refused(text: str, said: list[str], tmp_path: Path) -> None:
     (tmp_path / "prices.yaml").write_text(text)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(UserError) as refused:
         load(tmp_path / "prices.yaml")
+    lines = [str(problem).partition("prices.yaml:")[2] for problem in refused.value.problems]
+    assert [line.startswith(start) for line, start in zip(lines, said, strict=True)] == [True] * len(said), lines
+
+
+def test_a_switch_is_no_price() -> None:
+    with pytest.raises(ValidationError, match="true and false are no amounts"):
+        Price.model_validate({"input": True, "output": 1})

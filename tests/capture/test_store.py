@@ -36,7 +36,7 @@ def lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in (run / FOLDER).iterdir() for line in path.read_text().splitlines()]
 
 
-@given(requests=st.lists(REQUESTS, max_size=8), answer=TEXTS.filter(lambda text: text.isascii()))
+@given(requests=st.lists(REQUESTS, min_size=1, max_size=8), answer=TEXTS.filter(lambda text: text.isascii()))
 @settings(deadline=None)
 def test_what_is_written_is_read(requests: list[dict[str, Any]], answer: str, tmp_path_factory) -> None:
     run = tmp_path_factory.mktemp("run")
@@ -92,6 +92,29 @@ def test_a_torn_last_line_is_no_call(tmp_path: Path) -> None:
     file.write_bytes(whole[:40] + whole[60:])
     with pytest.raises(UserError, match=r"m\.jsonl:1  malformed record of a model call"):
         CallFile(file)
+
+
+def test_a_call_whose_message_is_missing_is_one_clear_error(tmp_path: Path) -> None:
+    store = Store(tmp_path / FOLDER, "m")
+    for turn in (1, 2):
+        store.add(fields(), {"input": conversation(turn)})
+    (file,) = (tmp_path / FOLDER).iterdir()
+    written = file.read_bytes().splitlines(keepends=True)
+    for at, line in enumerate(map(json.loads, written)):
+        if line["kind"] == "call":
+            continue
+        file.write_bytes(b"".join(written[:at] + written[at + 1 :]))
+        missing = (
+            rf"m\.jsonl:\d  cannot read a model call: the {line['kind']} {line['id']} is missing; restore the file"
+        )
+        with pytest.raises(UserError, match=missing):
+            list(calls(tmp_path))
+
+
+@pytest.mark.parametrize("read", [calls, lambda run: of_rollout(run, "r")])
+def test_a_folder_without_a_record_is_an_error(read: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no recorded model calls in"):
+        list(read(tmp_path))
 
 
 def test_each_writer_has_a_file_of_its_own(tmp_path: Path) -> None:

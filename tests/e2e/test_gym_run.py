@@ -419,3 +419,13 @@ def test_no_bound_is_infinite(tmp_path, value: str) -> None:
     run = gym_run("+experiment=onboarding", f"++{key}={value}", cwd=tmp_path, check=2)
     assert f"command line: ++{key}={value}" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_what_an_agent_did_before_its_episode_failed_is_kept(tmp_path) -> None:
+    line = {"task": "any", "match": " ", "turns": [[{"call": "shell", "arguments": {"command": "echo seen"}}]]}
+    (tmp_path / "once.jsonl").write_text(json.dumps(line))
+    words = ("+experiment=onboarding", "limit=1", "max_attempts=1", "policy_script=once.jsonl", "output=out")
+    gym_run(*words, cwd=tmp_path, check=1)
+    (failed,) = [json.loads(row) for row in (tmp_path / "out/failures.jsonl").read_text().splitlines()]
+    assert failed["kind"] == "script_exhausted"
+    assert failed["ng_agent_observations"]["counters"]["tool_calls"] == 1

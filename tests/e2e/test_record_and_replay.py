@@ -48,6 +48,7 @@ def test_every_call_of_a_run_is_recorded_and_counted(recorded: Path) -> None:
         assert row["usage"]["model_calls"] == row["policy_calls"]["calls"] == len(mine)
         assert row["usage"]["input_tokens"] == sum(call.tokens.input_tokens or 0 for call in mine)
         assert len({call.session for call in mine}) == 1
+        assert {call.activation for call in mine} == {1}
         said = [item for call in mine for item in call.answer_json()["output"]]
         assert said == [item for item in row["response"]["output"] if item["type"] != "function_call_output"]
     kept = {*rewards(recorded)}
@@ -76,6 +77,7 @@ def test_another_prompt_is_told_as_the_difference_that_it_is(recorded: Path, tmp
     (failure,) = rows(tmp_path / "again", "failures")
     assert (failure["kind"], failure["stage"], failure["terminal"]) == ("replay_mismatch", "agent", True)
     assert "call 1 differs from the recorded one at instructions: recorded " in failure["message"]
+    assert json.loads((tmp_path / "again" / "metrics.json").read_text())["usage"]["model_calls"] == 1
 
 
 def test_a_budget_of_a_rollout_leaves_a_graded_part(tmp_path: Path) -> None:
@@ -89,7 +91,8 @@ def test_a_budget_of_a_rollout_leaves_a_graded_part(tmp_path: Path) -> None:
 
 def test_the_budget_of_the_run_ends_it_and_the_rest_can_be_done_later(tmp_path: Path) -> None:
     few = gym_run("output=out", "concurrency=1", "max_run_calls=8", cwd=tmp_path, code=1)
-    assert "stopped early: run_budget_exhausted: max_run_calls = 8 of the run is used up" in few.stderr
+    assert "stopped early: max_run_calls = 8 of the run is used up" in few.stderr
+    assert "run_budget_exhausted: max_run_calls = 8" in few.stderr
     assert "max_run_calls" in json.loads((tmp_path / "out" / "metrics.json").read_text())["stop_reason"]
     done = rewards(tmp_path / "out")
     assert 0 < len(done) < 12

@@ -9,8 +9,8 @@ from gym.failures import EpisodeFailure
 from gym.harness.adapter import Evidence, Reading
 from gym.harness.evidence import Verdict, judge
 
-OWN = "budget_exhausted: max_policy_tokens = 5000 of this rollout is used up"
-RUNS = "run_budget_exhausted: max_run_cost_usd = 2.5 of the run is used up"
+OWN = "max_policy_tokens = 5000 of this rollout is used up"
+RUNS = "max_run_cost_usd = 2.5 of the run is used up"
 ITEM = message("assistant", "x")
 
 
@@ -28,7 +28,7 @@ def test_what_a_policy_did_within_its_budget_is_graded(reading: Reading, evidenc
 
 
 def test_the_budget_of_the_run_is_no_fault_of_the_policy() -> None:
-    with pytest.raises(EpisodeFailure, match=r"tool: 400: run_budget_exhausted: max_run_cost_usd = 2.5") as failed:
+    with pytest.raises(EpisodeFailure, match=r"tool: 400: max_run_cost_usd = 2.5") as failed:
         judge("tool", Reading([ITEM], error=f"400: {RUNS}"), Evidence(exit_code=1))
     assert failed.value.kind == "run_budget_exhausted"
     assert failed.value.terminal

@@ -328,3 +328,11 @@ def test_a_misspelled_setting_in_a_file_is_no_variable(project) -> None:
     (told,) = problems([], ("run.yaml", "more.yaml"))
     assert told.startswith("more.yaml:1  max_policy_cals  no setting `max_policy_cals`")
     assert told.endswith("did you mean `max_policy_calls`?")
+
+
+def test_the_providers_own_ttl_outlives_an_episode_too(project) -> None:
+    target = "_target_: gym.sandbox.providers.docker.DockerProvider"
+    docker = f"sandbox: {{{target}, default_image: gym-base, default_ttl_seconds: 3}}\n"
+    project({**WORKSPACE, "docker.yaml": docker})
+    (told,) = problems([], ("run.yaml", "docker.yaml"))
+    assert told.startswith("docker.yaml:1  sandbox.default_ttl_seconds  3 s do not outlive an episode")

@@ -229,10 +229,11 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def command(server: Server, tmp_path: Path) -> Path:
     """The command in a folder, with this server and one that is not there."""
-    shutil.copy(INSIDE / "gym_tools.py", tmp_path)
+    for name in ("gym_tools.py", "stdio_servers.py"):
+        shutil.copy(INSIDE / name, tmp_path)
     servers = [
-        {"name": "math", "url": server.url, "headers": {}, "required": True},
-        {"name": "gone", "url": "http://127.0.0.1:9/mcp", "headers": {}, "required": False},
+        {"name": "math", "url": server.url, "headers": {}, "command": [], "required": True},
+        {"name": "gone", "url": "http://127.0.0.1:9/mcp", "headers": {}, "command": [], "required": False},
     ]
     (tmp_path / "tools.json").write_text(json.dumps({"servers": servers, "timeout_seconds": 10}), encoding="utf-8")
     return tmp_path / "gym_tools.py"

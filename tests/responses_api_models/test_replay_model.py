@@ -217,6 +217,19 @@ def test_a_recording_that_is_none_is_refused(tmp_path: Path) -> None:
         ReplayModelConfig(replay_from=str(tmp_path))
     with pytest.raises(ValidationError, match=r"`a\(` is no regular expression: missing \)"):
         ReplayModelConfig(ignore_text=["a("])
+    for place in ("a..b", ".a", "a[b", "a.", ""):
+        with pytest.raises(ValidationError, match="is no place such as"):
+            ReplayModelConfig(ignore=[place])
+
+
+async def test_a_record_that_lacks_a_line_fails_and_is_not_tried_again(tmp_path: Path) -> None:
+    await recorded(tmp_path, ["one"])
+    (file,) = (tmp_path / FOLDER).iterdir()
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[1:]))
+    async with recording(replaying(tmp_path), tmp_path / "b") as server:
+        got = await server.post("chat", body_of("chat", "one"))
+    assert (got.status_code, got.json()["error"]["code"]) == (400, "replay_mismatch")
+    assert "policy_model.jsonl:2  cannot read a model call: the message" in got.json()["error"]["message"]
 
 
 async def test_a_recording_of_another_model_server_is_refused(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from gym.apis import streaming
@@ -15,7 +17,9 @@ from gym.apis.responses import ResponsesRequest, ResponsesResponse, message
 from gym.servers.base import Call as Asked
 from gym.servers.contract import ROLLOUT_HEADER
 from gym.servers.model import ModelServer, ModelServerConfig
-from tests.responses_api_models.servers import Served, over, served
+from tests.capture.recorded import recording
+from tests.responses_api_models.provider import Reply, serving
+from tests.responses_api_models.servers import Served, instance_over, over, served
 from tests.responses_api_models.upstreams import APIS as SPOKEN
 from tests.responses_api_models.upstreams import Call, Object, Said, upstream
 
@@ -127,6 +131,7 @@ def error_in(api: str, text: str) -> str:
             return str(events[-1]["error"]["message"])
         case "responses":
             assert events[-1]["type"] == "response.failed"
+            assert len({event["response"]["id"] for event in events if "response" in event}) == 1
             return str(events[-1]["response"]["error"]["message"])
     assert (events[-1]["type"], "message_stop" in text) == ("error", False)
     return str(events[-1]["error"]["message"])
@@ -141,6 +146,76 @@ async def test_a_stream_that_ends_too_early_is_a_failure(api: str, spoken: str) 
         got = await post(server, api, {**plain(api), "stream": True})
         assert got.status_code == 200
         assert error_in(api, got.text) == "the stream ended before the answer did"
+
+
+@pytest.mark.parametrize("spoken", APIS)
+async def test_the_official_client_hears_why_a_stream_broke_off(spoken: str) -> None:
+    """It refuses a last event of another response."""
+    async with upstream() as provider, over(spoken, provider.base_url) as server:
+        provider.says, provider.cut = [Said(text="Hello there.")], 3 if spoken == "chat" else 4
+        async with openai.AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key=server.key) as client:
+            async with client.responses.stream(model="m", input="hi") as stream:
+                events = [event async for event in stream]
+    said = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    last: Any = events[-1]
+    assert last.type == "response.failed"
+    assert last.response.error.message == "the stream ended before the answer did"
+    assert "".join(part.text for item in last.response.output for part in item.content) == said
+    assert said.startswith("Hello ")
+
+
+ODD: dict[str, tuple[Object, str]] = {
+    "chat": ({"hello": 1}, "malformed_answer"),
+    "messages": ({"hello": 1}, "malformed_answer"),
+    "responses": (
+        {"status": "failed", "output": [], "error": {"code": "server_error", "message": "m"}},
+        "provider_error",
+    ),
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("spoken", APIS)
+async def test_what_is_no_answer_is_none_where_it_is_passed_through_too(spoken: str, api: str) -> None:
+    told, kind = ODD[spoken]
+    async with upstream() as provider, over(spoken, provider.base_url) as server:
+        provider.refuses = 200, told, {}
+        got = await post(server, api, plain(api))
+    assert got.status_code in (500, 502)
+    assert (got.json()["failure"]["kind"], got.headers["x-should-retry"]) == (kind, "false")
+
+
+BROKEN: dict[str, bytes] = {
+    "chat": b'data: {"error": {"message": "sk-key-of-the-provider"}}\n\n',
+    "messages": b'event: error\ndata: {"type": "error", "error": {"message": "sk-key-of-the-provider"}}\n\n',
+    "responses": b'data: {"type":"response.failed","response":{"error":{"message":"sk-key-of-the-provider"}}}\n\n',
+    "no JSON": b"data: {oops sk-key-of-the-provider\n\n",
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+async def test_the_record_says_what_a_passed_stream_tells_that_went_wrong(what: str, tmp_path: Path) -> None:
+    api = what if what in APIS else "chat"
+    async with serving() as provider:
+        sent = BROKEN[what] + (b"data: [DONE]\n\n" if api == "chat" else b"")
+        provider.replies = [Reply(200, sent.decode(), {"content-type": "text/event-stream"})]
+        async with recording(instance_over(api, provider.base_url), tmp_path) as server:
+            got = await server.post(api, {**plain(api), "stream": True})
+            (call,) = server.calls()
+    assert (got.status_code, got.content, call.answer) == (200, sent, sent)
+    assert call.error is not None
+    assert (call.error["kind"], "***" in call.error["message"]) == (
+        "malformed_answer" if what == "no JSON" else "provider_error",
+        True,
+    )
+
+
+async def test_an_event_that_was_broken_off_is_not_passed_on() -> None:
+    async with serving() as provider, over("chat", provider.base_url) as server:
+        whole = 'data: {"choices": []}\r\n\r\n'
+        provider.replies = [Reply(200, whole + 'data: {"choi', {"content-type": "text/event-stream"})]
+        got = await post(server, "chat", {**plain("chat"), "stream": True})
+    assert got.text.startswith(whole + 'data: {"error":')
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -320,6 +395,9 @@ async def test_models_are_listed() -> None:
     async with upstream() as provider, over("chat", provider.base_url) as server, httpx.AsyncClient() as client:
         got = (await client.get(server.base_url + "/v1/models", headers=server.headers)).json()
         assert [entry["id"] for entry in got["data"]] == ["own-name"]
+        for name in ("own-name", "vendor/other"):
+            one = await client.get(f"{server.base_url}/v1/models/{name}", headers=server.headers)
+            assert (one.status_code, one.json()) == (200, got["data"][0])
 
 
 @pytest.mark.parametrize(

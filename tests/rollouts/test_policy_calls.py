@@ -29,5 +29,13 @@ def test_a_row_tells_where_harness_and_record_differ(said: Any, usage: Any, diff
     assert row["policy_calls"]["calls"] == 3
 
 
+def test_a_harness_knows_no_tokens_that_nobody_told() -> None:
+    """Its 0 is what Gym's Messages give where a number is demanded."""
+    said = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0, "model_calls": 0}
+    usage = fields(said, PolicyCalls(calls=2, calls_without_usage=2))["usage"]
+    assert {name: usage[name] for name in usage if not name.startswith("calls_")} == {"model_calls": 0}
+    assert fields(said, COUNTED)["usage"]["input_tokens"] == 0
+
+
 def test_a_model_server_that_does_not_count_changes_nothing() -> None:
     assert fields({"model_calls": 1}, None) == {"usage": {"model_calls": 1}}

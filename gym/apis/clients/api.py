@@ -23,10 +23,6 @@ class Encoder(Protocol):
         """
         ...
 
-    def failure(self, error: ApiError) -> bytes:
-        """How a stream that has begun tells its client that it broke off."""
-        ...
-
 
 class ClientApi(Protocol):
     """An API that clients speak.
@@ -54,6 +50,15 @@ class ClientApi(Protocol):
 
     def encoder(self, body: Mapping[str, Any]) -> Encoder:
         """What streams the answer to a request."""
+        ...
+
+    def broken_off(self, error: ApiError, sent: bytes, body: Mapping[str, Any]) -> bytes:
+        """How a stream that has begun tells its client that it broke off.
+
+        Args:
+            sent: What the client was sent, in our words or in a provider's.
+            body: The request.
+        """
         ...
 
     def error(self, error: ApiError) -> dict[str, Any]:

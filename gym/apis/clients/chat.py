@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from gym.apis import sse
 from gym.apis.clients.chat_answer import ChatEncoder, include_usage, to_completion
 from gym.apis.clients.chat_request import from_chat
 from gym.apis.errors import ApiError, openai_error
@@ -31,6 +32,10 @@ class ChatClient:
     def encoder(self, body: Mapping[str, Any]) -> ChatEncoder:
         """A stream of chunks."""
         return ChatEncoder(include_usage(body))
+
+    def broken_off(self, error: ApiError, sent: bytes, body: Mapping[str, Any]) -> bytes:  # noqa: ARG002
+        """An error event, as gateways send it."""
+        return sse.encoded({"error": openai_error(error)})
 
     def error(self, error: ApiError) -> dict[str, Any]:
         """OpenAI's shape, and what Gym's own clients read."""

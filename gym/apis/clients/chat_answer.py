@@ -9,7 +9,6 @@ from typing import Any
 
 from gym.apis import sse
 from gym.apis.carry import kind_of, reasoning_text, spoken_text
-from gym.apis.errors import ApiError, openai_error
 from gym.apis.events import Delta, Ended, Event, ItemDone, ItemStarted, Started, ended
 from gym.apis.responses import Item, ResponsesResponse, Usage, new_id
 from gym.failures import EpisodeFailure
@@ -151,10 +150,6 @@ class ChatEncoder:
             sse.encoded({**self._head, "choices": [], "usage": chat_usage(end.usage)}) if self.include_usage else b""
         )
         return last + usage + sse.DONE
-
-    def failure(self, error: ApiError) -> bytes:
-        """An error event, as gateways send it."""
-        return sse.encoded({"error": openai_error(error)})
 
 
 def include_usage(body: Mapping[str, Any]) -> bool:

@@ -8,27 +8,35 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gym.apis.carry import cannot, neutral
+from gym.apis.carry import neutral
+from gym.apis.fields import DROPPED_OF_TOOLS, only
 from gym.apis.responses import Item, ResponsesRequest, function_call, message, reasoning
 from gym.servers.base import ServerError, describe
 
+API = "another API"
 Parts = str | list[dict[str, Any]] | None
 
 
-class _Named(BaseModel):
+class _Open(BaseModel):
+    """Further fields are kept, to be dropped or refused by name."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class _Named(_Open):
     name: str
     arguments: str = ""
     input: str = ""
 
 
-class _ToolCall(BaseModel):
+class _ToolCall(_Open):
     id: str
     type: Literal["function", "custom"] = "function"
     function: _Named | None = None
     custom: _Named | None = None
 
 
-class _Message(BaseModel):
+class _Message(_Open):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Parts = None
     refusal: str | None = None
@@ -36,8 +44,6 @@ class _Message(BaseModel):
     reasoning: str | None = None
     tool_calls: list[_ToolCall] | None = None
     tool_call_id: str | None = None
-    function_call: dict[str, Any] | None = None
-    audio: dict[str, Any] | None = None
 
 
 class _Body(BaseModel):
@@ -99,6 +105,7 @@ def _text(chat: _Body) -> dict[str, Any] | None:
 def _tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
     kind = tool.get("type")
     described = tool.get(str(kind))
+    only(tool, (str(kind),), where, API, DROPPED_OF_TOOLS)
     if kind not in ("function", "custom") or not isinstance(described, Mapping):
         raise ServerError(400, f"{where} is neither a function nor a custom tool")
     # Where nothing is said, this API is not strict, while Responses is.
@@ -117,46 +124,53 @@ def _tool_choice(choice: Any) -> Any:
 def _items(messages: list[_Message]) -> Iterator[Item]:
     custom: set[str] = set()
     for at, entry in enumerate(messages):
+        where = f"messages[{at}]"
+        only(entry.model_extra or {}, NAMES_OF_TOOLS if entry.role == "tool" else (), where, API)
         match entry.role:
             case "assistant":
                 custom |= {call.id for call in entry.tool_calls or () if call.custom is not None}
-                yield from _assistant(entry, f"messages[{at}]")
+                yield from _assistant(entry, where)
             case "tool":
-                yield _tool_output(entry, custom, f"messages[{at}]")
+                yield _tool_output(entry, custom, where)
             case role:
-                yield {"type": "message", "role": role, "content": _content(entry.content)}
+                yield {"type": "message", "role": role, "content": _content(entry.content, where)}
 
 
-def _content(content: Parts) -> str | list[dict[str, Any]]:
+NAMES_OF_TOOLS = ("name", "tool_name")
+"""Fields of a tool's message that say again what its call says."""
+
+
+def _content(content: Parts, where: str) -> str | list[dict[str, Any]]:
     """The content as a Responses input; a part of a type that is not known here stays, to be refused by name."""
     if content is None or isinstance(content, str):
         return content or ""
-    return [_part(part) for part in content]
+    return [_part(part, f"{where}.content[{at}]") for at, part in enumerate(content)]
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
+def _part(part: dict[str, Any], where: str) -> dict[str, Any]:
     match part:
         case {"type": "text", "text": text}:
+            only(part, ("text",), where, API)
             return {"type": "input_text", "text": text}
         case {"type": "image_url", "image_url": dict(image)} if "url" in image:
+            only(part, ("image_url",), where, API)
+            only(image, ("url", "detail"), f"{where}.image_url", API)
             return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
         case {"type": "image_url", "image_url": str(url)}:
+            only(part, ("image_url",), where, API)
             return {"type": "input_image", "image_url": url, "detail": "auto"}
     return part
 
 
 def _assistant(entry: _Message, where: str) -> Iterator[Item]:
-    for name in ("function_call", "audio"):
-        if getattr(entry, name) is not None:
-            raise cannot(f"`{where}.{name}`", "another API")
     if thought := entry.reasoning_content or entry.reasoning:
         yield reasoning(thought)
     if text := _spoken(entry.content, where):
         yield message("assistant", text)
     if entry.refusal:
         yield {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": entry.refusal}]}
-    for call in entry.tool_calls or ():
-        yield _call(call, where)
+    for at, call in enumerate(entry.tool_calls or ()):
+        yield _call(call, f"{where}.tool_calls[{at}]")
 
 
 def _spoken(content: Parts, where: str) -> str:
@@ -165,10 +179,14 @@ def _spoken(content: Parts, where: str) -> str:
     texts = [part.get("text", part.get("refusal")) for part in content]
     if not all(isinstance(text, str) for text in texts):
         raise ServerError(400, f"{where}.content: an assistant says only text")
+    for at, part in enumerate(content):
+        only(part, ("text", "refusal"), f"{where}.content[{at}]", API)
     return "".join(map(str, texts))
 
 
 def _call(call: _ToolCall, where: str) -> Item:
+    only(call.model_extra or {}, ("call_id",), where, API)
+    only((call.custom or call.function or call).model_extra or {}, ("call_id",), where, API)
     if call.custom is not None:
         return {"type": "custom_tool_call", "call_id": call.id, "name": call.custom.name, "input": call.custom.input}
     if call.function is None:
@@ -180,4 +198,4 @@ def _tool_output(entry: _Message, custom: set[str], where: str) -> Item:
     if entry.tool_call_id is None:
         raise ServerError(400, f"{where} has no `tool_call_id`")
     kind = "custom_tool_call_output" if entry.tool_call_id in custom else "function_call_output"
-    return {"type": kind, "call_id": entry.tool_call_id, "output": _content(entry.content)}
+    return {"type": kind, "call_id": entry.tool_call_id, "output": _content(entry.content, where)}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from gym.apis import sse
 from gym.apis.clients.messages_answer import MessagesEncoder, to_message
 from gym.apis.clients.messages_request import from_messages
 from gym.apis.errors import ApiError, anthropic_error
@@ -31,6 +32,10 @@ class MessagesClient:
     def encoder(self, body: Mapping[str, Any]) -> MessagesEncoder:  # noqa: ARG002
         """A stream of blocks."""
         return MessagesEncoder()
+
+    def broken_off(self, error: ApiError, sent: bytes, body: Mapping[str, Any]) -> bytes:  # noqa: ARG002
+        """An error event."""
+        return sse.encoded({"type": "error", "error": anthropic_error(error)}, "error")
 
     def error(self, error: ApiError) -> dict[str, Any]:
         """Anthropic's shape, and what Gym's own clients read."""

@@ -9,7 +9,6 @@ from typing import Any
 from gym.apis import sse
 from gym.apis.carry import decoded_arguments, kind_of, reasoning_text
 from gym.apis.clients.seals import signature_of
-from gym.apis.errors import ApiError, anthropic_error
 from gym.apis.events import Delta, Ended, Event, ItemDone, ItemStarted, Started, deltas_of, ended
 from gym.apis.responses import Item, ResponsesResponse, Usage, new_id
 from gym.failures import EpisodeFailure
@@ -159,10 +158,6 @@ class MessagesEncoder:
         self._open = False
         self._block += 1
         return signed + stop
-
-    def failure(self, error: ApiError) -> bytes:
-        """An error event."""
-        return _sent("error", error=anthropic_error(error))
 
 
 def _sent(kind: str, **fields: Any) -> bytes:

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gym.apis.carry import cannot, neutral
+from gym.apis.carry import neutral
 from gym.apis.clients.seals import unsealed
+from gym.apis.fields import cannot, only
 from gym.apis.responses import Item, ResponsesRequest, function_call, message, reasoning
 from gym.apis.upstreams.messages_request import REDACTED
 from gym.servers.base import ServerError, describe
@@ -25,10 +26,15 @@ CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 BUDGETS = ((4096, "low"), (16384, "medium"))
 """Thinking budgets in tokens up to which an effort is meant; a larger one means `high`."""
 
+FAILED = "The tool call failed:"
+"""Begins the result of a call that failed: other APIs have no field for that."""
+
 Blocks = str | list[dict[str, Any]]
 
 
 class _Message(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
     role: Literal["user", "assistant", "system"]
     content: Blocks
 
@@ -85,7 +91,10 @@ def from_messages(body: Mapping[str, Any]) -> ResponsesRequest:
 def _system(system: Blocks | None) -> str | None:
     if system is None or isinstance(system, str):
         return system or None
-    texts = [str(block.get("text") or "") for block in system]
+    parts = [_part({"type": "text", **block}, f"system[{at}]") for at, block in enumerate(system)]
+    if odd := next((part for part in parts if part["type"] != "input_text"), None):
+        raise cannot(f"a part of type `{odd['type']}` in a system prompt", API)
+    texts = [part["text"] for part in parts]
     return "\n\n".join(text for text in texts if text and not text.startswith(BILLING)) or None
 
 
@@ -124,6 +133,7 @@ def _tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _items(messages: list[_Message]) -> Iterator[Item]:
     for at, entry in enumerate(messages):
         blocks = [{"type": "text", "text": entry.content}] if isinstance(entry.content, str) else entry.content
+        only(entry.model_extra or {}, (), f"messages[{at}]", API)
         where = f"messages[{at}].content"
         if entry.role == "assistant":
             for place, block in enumerate(blocks):
@@ -135,12 +145,14 @@ def _items(messages: list[_Message]) -> Iterator[Item]:
 def _said(block: Mapping[str, Any], where: str) -> Item:
     match block:
         case {"type": "text", "text": str(text)}:
+            only(block, ("text",), where, API)
             return message("assistant", text)
         case {"type": "thinking", "thinking": str(text)}:
             return unsealed(text, str(block.get("signature") or ""))
         case {"type": "redacted_thinking", "data": str(data)}:
             return reasoning("", REDACTED + data)
         case {"type": "tool_use", "id": str(call_id), "name": str(name), "input": dict(given)}:
+            only(block, ("id", "name", "input"), where, API)
             return function_call(name, given, call_id)
     raise cannot(f"an assistant's block of type `{block.get('type')}` ({where})", API)
 
@@ -161,15 +173,22 @@ def _heard(role: str, blocks: list[dict[str, Any]], where: str) -> Iterator[Item
 
 
 def _tool_output(block: Mapping[str, Any], where: str) -> Item:
+    only(block, ("tool_use_id", "content", "is_error"), where, API)
     content = block.get("content") or ""
     if not isinstance(content, str):
         content = [_part(part, f"{where}.content[{place}]") for place, part in enumerate(content)]
+    if block.get("is_error"):
+        failed = {"type": "input_text", "text": FAILED}
+        content = f"{FAILED}\n{content}" if isinstance(content, str) else [failed, *content]
     if block.get("tool_use_id") is None:
         raise ServerError(400, f"{where} has no `tool_use_id`")
     return {"type": "function_call_output", "call_id": block["tool_use_id"], "output": content}
 
 
 def _part(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    kind = block.get("type")
+    if kind in FIELDS:
+        only(block, FIELDS[kind], where, API)
     match block:
         case {"type": "text", "text": str(text)}:
             return {"type": "input_text", "text": text}
@@ -178,7 +197,17 @@ def _part(block: Mapping[str, Any], where: str) -> dict[str, Any]:
         case {"type": "image", "source": {"type": "url", "url": str(url)}}:
             return {"type": "input_image", "image_url": url, "detail": "auto"}
         case {"type": "document", "source": {"type": "text", "data": str(text)}}:
-            return {"type": "input_text", "text": text}
+            about = [f"{name}: {block[name]}" for name in ("title", "context") if block.get(name)]
+            return {"type": "input_text", "text": "\n".join([*about, text])}
         case {"type": "tool_reference", "tool_name": str(name)}:
             return {"type": "input_text", "text": f"The tool `{name}` is available."}
-    raise cannot(f"a block of type `{block.get('type')}` ({where})", API)
+    raise cannot(f"a block of type `{kind}` ({where})", API)
+
+
+FIELDS = {
+    "text": ("text",),
+    "image": ("source",),
+    "document": ("source", "title", "context"),
+    "tool_reference": ("tool_name",),
+}
+"""What is read of each type of block."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from gym.apis.carry import neutral
 from gym.apis.clients.responses_answer import ResponsesEncoder, Seal, echoed, to_response
+from gym.apis.clients.responses_failure import response_failed
 from gym.apis.clients.seals import with_seal, without_seal
 from gym.apis.errors import ApiError, openai_error
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse
@@ -37,6 +38,10 @@ class ResponsesClient:
     def encoder(self, body: Mapping[str, Any]) -> ResponsesEncoder:
         """A stream of typed events."""
         return ResponsesEncoder(echoed(body), _seal(body))
+
+    def broken_off(self, error: ApiError, sent: bytes, body: Mapping[str, Any]) -> bytes:
+        """A failed response, with what was said before."""
+        return response_failed(error, sent, body)
 
     def error(self, error: ApiError) -> dict[str, Any]:
         """OpenAI's shape, and what Gym's own clients read."""

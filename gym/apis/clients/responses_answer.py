@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym.apis import sse
-from gym.apis.errors import ApiError, openai_error
 from gym.apis.events import TEXTS, Delta, Ended, Event, ItemDone, ItemStarted, Started, fold
 from gym.apis.responses import Item, ResponsesResponse, Usage, new_id
 
@@ -161,14 +160,6 @@ class ResponsesEncoder:
         self._part = None
         self._events.append(ItemDone(done))
         return parts + self._sent("response.output_item.done", output_index=self._index, item=done)
-
-    def failure(self, error: ApiError) -> bytes:
-        """A failed response, with what was said before."""
-        told = openai_error(error)
-        head = self._head or {**self.echo, "id": new_id("resp"), "object": "response", "model": ""}
-        failed = {"code": told["code"] or told["type"], "message": told["message"]}
-        output = [event.item for event in self._events if isinstance(event, ItemDone)]
-        return self._sent("response.failed", response={**head, "status": "failed", "output": output, "error": failed})
 
 
 OF_THE_END = {"status", "incomplete_details", "output"}

@@ -59,6 +59,14 @@ class UpstreamApi(Protocol):
         """
         ...
 
+    def check(self, answer: Mapping[str, Any]) -> None:
+        """Looks whether a whole answer is one of this API; what it has is left to who reads it.
+
+        Raises:
+            EpisodeFailure: `malformed_answer`, or what the answer itself says that failed.
+        """
+        ...
+
     def native(self, body: dict[str, Any]) -> dict[str, Any]:
         """A body that a client wrote in this very API, as this upstream wants it."""
         ...

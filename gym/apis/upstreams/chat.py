@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from gym.apis.tools import flattened
 from gym.apis.upstreams.api import ApiName, Decoder, restored
 from gym.apis.upstreams.chat_answer import ChatDecoder
 from gym.apis.upstreams.chat_request import ChatDialect, one_head, to_chat
+from gym.failures import EpisodeFailure
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class ChatUpstream:
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return body, restored(ChatDecoder(self.model, self.keep_token_ids), names)
+
+    def check(self, answer: Mapping[str, Any]) -> None:
+        """A completion has a choice."""
+        if not (isinstance(answer.get("choices"), list) and answer["choices"]):
+            raise EpisodeFailure("malformed_answer", "the answer is no chat completion: it has no `choices`")
 
     def native(self, body: dict[str, Any]) -> dict[str, Any]:
         """The client's chat, without the developer role where the upstream knows none."""

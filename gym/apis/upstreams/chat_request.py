@@ -15,7 +15,6 @@ from gym.apis.carry import (
     TEXT_PARTS,
     FunctionTool,
     Placed,
-    cannot,
     carried,
     decoded_arguments,
     function_tools,
@@ -28,6 +27,7 @@ from gym.apis.carry import (
     text_content,
     tool_choice,
 )
+from gym.apis.fields import cannot
 from gym.apis.responses import Item, ResponsesRequest
 
 API = "Chat Completions"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from gym.apis.tools import flattened
 from gym.apis.upstreams.api import ApiName, Decoder, restored
 from gym.apis.upstreams.messages_answer import MessagesDecoder
 from gym.apis.upstreams.messages_request import to_messages
+from gym.failures import EpisodeFailure
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class MessagesUpstream:
         flat, names = flattened(request)
         body = to_messages(flat) | ({"stream": True} if stream else {})
         return body, restored(MessagesDecoder(self.model), names)
+
+    def check(self, answer: Mapping[str, Any]) -> None:
+        """A message has content."""
+        if not isinstance(answer.get("content"), list):
+            raise EpisodeFailure("malformed_answer", "the answer is no message: it has no `content`")
 
     def native(self, body: dict[str, Any]) -> dict[str, Any]:
         """The client's body as it is."""

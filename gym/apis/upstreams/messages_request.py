@@ -14,7 +14,6 @@ from gym.apis.carry import (
     SPOKEN_PARTS,
     TEXT_PARTS,
     FunctionTool,
-    cannot,
     carried,
     decoded_arguments,
     function_tools,
@@ -27,6 +26,7 @@ from gym.apis.carry import (
     text_content,
     tool_choice,
 )
+from gym.apis.fields import cannot
 from gym.apis.responses import Item, ResponsesRequest
 
 API = "Anthropic Messages"

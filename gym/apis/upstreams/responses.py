@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from gym.apis.carry import cannot, is_dropped, kind_of
+from gym.apis.carry import kind_of
 from gym.apis.errors import ProviderFailure, failure_within_stream
 from gym.apis.events import Delta, Event, ItemDone, ItemStarted, Kind, Started, deltas_of, ended, unfold
+from gym.apis.fields import cannot, is_dropped
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse
 from gym.apis.sse import Sent
 from gym.apis.upstreams.api import ApiName, Decoder
@@ -91,6 +92,13 @@ class ResponsesUpstream:
             return True
         sealed = str(item.get("encrypted_content") or "")
         return not sealed.startswith((THINKING, REDACTED)) and bool(sealed or self.open_reasoning)
+
+    def check(self, answer: Mapping[str, Any]) -> None:
+        """A response has output, and did not fail."""
+        if answer.get("status") == "failed":
+            raise failure_within_stream(answer)
+        if not isinstance(answer.get("output"), list):
+            raise EpisodeFailure("malformed_answer", "the answer is no response: it has no `output`")
 
     def native(self, body: dict[str, Any]) -> dict[str, Any]:
         """The client's body as it is."""

@@ -203,6 +203,7 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
 
         async def close() -> None:
             agent.closed = await self._close_agent(closing, agent.cookies, headers)
+            episode.observations = agent.closed.agent_observations
 
         agent = AgentTurn(episode.cleanup(f"close {server.name}", close))
         answer = await self.context.client.post(

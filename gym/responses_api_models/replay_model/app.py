@@ -13,15 +13,16 @@ from pydantic import Field, field_validator
 
 from gym.apis.clients.api import ClientApi
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
-from gym.capture.exchange import CLIENT_LEFT, failure_of
+from gym.capture.exchange import CLIENT_LEFT, note_tokens
+from gym.capture.failure import failure_of
 from gym.capture.reader import ModelCall, files
 from gym.capture.store import FOLDER, encoded
 from gym.errors import Problem, UserError
 from gym.responses_api_models.replay_model.tape import Ignored, Recording, Tape
 from gym.servers.base import Call
-from gym.servers.contract import ROLLOUT_HEADER
 from gym.servers.model import RESPONSES, Body, ModelServer, ModelServerConfig
 
+_PLACE = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[[^.\[\]]+\])*")
 _EVENTS = re.compile(rb".+?(?:\n\n|\Z)", re.DOTALL)
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,14 @@ class ReplayModelConfig(ModelServerConfig):
         default_factory=list,
         description="Regular expressions of what may differ within a text, such as a harness's folder.",
     )
+
+    @field_validator("ignore")
+    @classmethod
+    def _places(cls, given: list[str]) -> list[str]:
+        for text in given:
+            if _PLACE.fullmatch(text) is None:
+                raise ValueError(f"`{text}` is no place such as `metadata.user_id` or `input.*.id`")
+        return given
 
     @field_validator("ignore_text")
     @classmethod
@@ -92,7 +101,7 @@ class ReplayModel(ModelServer[ReplayModelConfig]):
             what = f"{self._recording.run}/{FOLDER} has no calls of {self.config.instance or self.name}"
             raise UserError(Problem(what, "name a run that has, or set `instance`", key=f"{self.name}.replay_from"))
         self._ignore = Ignored.of(self.config.ignore, self.config.ignore_text)
-        self._tapes: dict[str | None, Tape] = {}
+        self._tapes: dict[tuple[str | None, str | None], Tape] = {}
         log.info("%s plays back %d rollouts of %s", self.name, len(self._recording), self._recording.run)
 
     async def stop(self) -> None:
@@ -121,12 +130,14 @@ class ReplayModel(ModelServer[ReplayModelConfig]):
             raise failure_of(recorded.error)
 
     def _recorded(self, api: ClientApi, body: Mapping[str, Any], call: Call) -> ModelCall:
-        rollout = call.identity.rollout if call.identity else call.headers.get(ROLLOUT_HEADER)
-        if rollout not in self._tapes:
-            self._tapes[rollout] = self._recording.tape(rollout)
+        whose = call.run, call.rollout
+        if whose not in self._tapes:
+            self._tapes[whose] = self._recording.tape(call.rollout)
         # The recorded request has no secrets either.
         request = json.loads(self.context.mask(encoded(body).decode()))
-        return self._tapes[rollout].play(api.path, request, self._ignore)
+        recorded = self._tapes[whose].play(api.path, request, self._ignore)
+        note_tokens(recorded.tokens)
+        return recorded
 
 
 def _whole(recorded: ModelCall) -> bytes:

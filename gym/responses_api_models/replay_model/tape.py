@@ -12,6 +12,7 @@ from pathlib import Path as File
 from typing import Any
 
 from gym.capture.reader import CallFile, ModelCall, files
+from gym.errors import UserError
 from gym.failures import EpisodeFailure
 
 SHOWN_CHARACTERS = 120
@@ -156,12 +157,16 @@ class Tape:
         """The recorded call of a request: the next one, or a later one where a harness makes calls side by side.
 
         Raises:
-            EpisodeFailure: `replay_mismatch`, with the first difference to the next recorded call.
+            EpisodeFailure: `replay_mismatch`, with the first difference to the next recorded call, or what of the
+                record cannot be read.
         """
         next_one: str | None = None
         for number in self._unplayed:
             file, place = self.calls[number]
-            call = file.call(place)
+            try:
+                call = file.call(place)
+            except UserError as error:
+                raise EpisodeFailure("replay_mismatch", f"replay of {self.rollout}: {error}") from error
             found = list(islice(differences(call.request, request, ignore), MOST_NAMED + 2))
             if call.path == path and not found:
                 del self._unplayed[number]

@@ -119,6 +119,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "web_search"}]}, r"tools\[0\] is neither a function nor a custom tool"),
     ({"tools": 3}, "tools: Input should be a valid list"),
     ({"metadata": "x"}, "metadata: Input should be a valid dictionary"),
+    ({"messages": [{"role": "user", "name": "Ann", "content": "x"}]}, r"`messages\[0\].name`"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "zz": 1}]}]},
+        r"`messages\[0\].content\[0\].zz`",
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}, "zz": {"a": 1}}]}]},
+        r"`messages\[0\].tool_calls\[0\].zz`",
+    ),
+    ({"tools": [{"type": "function", "function": {"name": "f"}, "zz": 1}]}, r"`tools\[0\].zz`"),
 ]
 
 
@@ -215,3 +225,12 @@ def test_what_has_no_place_is_a_failure() -> None:
         CLIENT.answer(said, {})
     with pytest.raises(EpisodeFailure, match="an item of type `web_search_call` cannot be carried"):
         chunks(said, {})
+
+
+def test_bookkeeping_of_earlier_answers_is_dropped() -> None:
+    """As Hermes and LiteLLM send it back."""
+    call = {"id": "c", "call_id": "c", "index": 0, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "finish_reason": "tool_calls", "annotations": [], "audio": None, "tool_calls": [call]}
+    output = {"role": "tool", "name": "f", "tool_name": "f", "tool_call_id": "c", "content": "x"}
+    kinds = [item["type"] for item in CLIENT.request({"messages": [*HI, said, output]}).items()]
+    assert kinds == ["message", "function_call", "function_call_output"]

@@ -113,8 +113,29 @@ def test_messages() -> None:
         ("message", "user"),
     ]
     image = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
-    assert (items[0]["content"][1], items[6]["output"]) == (image, [image])
+    assert (items[0]["content"][1], items[6]["output"]) == (
+        image,
+        [{"type": "input_text", "text": "The tool call failed:"}, image],
+    )
     assert [item["encrypted_content"] for item in items[2:4]] == [THINKING + "sig", REDACTED + "blob"]
+
+
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Moo."}}
+
+
+def said(*blocks: dict[str, Any], role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": list(blocks)}]}
+
+
+@pytest.mark.parametrize("upstream", [ChatUpstream("m"), ResponsesUpstream("m")])
+def test_what_a_block_tells_beside_its_text_is_carried(upstream: Any) -> None:
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}, "caller": {"type": "direct"}}
+    failed = {"type": "tool_result", "tool_use_id": "c", "content": "no such file", "is_error": True}
+    document = {**DOCUMENT, "title": "Cows", "context": "a farm", "citations": {"enabled": False}}
+    messages = [*said(call, role="assistant")["messages"], *said(failed, document)["messages"]]
+    sent = json.dumps(upstream.ask(CLIENT.request({"max_tokens": 9, "messages": messages}), stream=False)[0])
+    assert r'"The tool call failed:\nno such file"' in sent
+    assert r'"title: Cows\ncontext: a farm\nMoo."' in sent
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -126,6 +147,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, r"a tool of type `bash_20250124` \(tools\[0\]\)"),
     ({"tool_choice": {"type": "some"}}, "`tool_choice.type: some`"),
     ({"output_config": {"task_budget": 3}}, "`output_config.task_budget`"),
+    ({"system": [{"type": "image", "source": {"type": "url", "url": "u"}}]}, "`input_image` in a system prompt"),
+    ({"messages": [{**HI[0], "zz": 1}]}, r"`messages\[0\].zz`"),
+    (said({"type": "text", "text": "x", "zz": 1}), r"`messages\[0\].content\[0\].zz`"),
+    (said({"type": "tool_result", "tool_use_id": "c", "zz": 1}), r"`messages\[0\].content\[0\].zz`"),
+    (
+        said({"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "x", "zz": 1}]}),
+        r"`messages\[0\].content\[0\].content\[0\].zz`",
+    ),
+    (said({"type": "tool_use", "id": "c", "name": "f", "input": {}, "zz": 1}, role="assistant"), r"content\[0\].zz`"),
+    (said({**DOCUMENT, "citations": {"enabled": True}}), r"`messages\[0\].content\[0\].citations`"),
 ]
 
 

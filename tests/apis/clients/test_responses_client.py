@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from gym.apis.clients.responses import ResponsesClient
 from gym.apis.errors import ApiError
-from gym.apis.events import Started, unfold
+from gym.apis.events import Delta, ItemDone, deltas_of, unfold
 from gym.apis.responses import Item, ResponsesResponse, function_call, message, reasoning
 from gym.apis.upstreams.api import UpstreamApi
 from gym.apis.upstreams.chat import ChatUpstream
@@ -98,14 +99,24 @@ def test_how_it_ends(status: str) -> None:
 
 
 def test_a_failure_has_what_was_said_before() -> None:
-    encoder = CLIENT.encoder({})
-    encoder.event(Started("r1", "m"))
-    for event in list(unfold(ResponsesResponse(output=[message("assistant", "x")])))[1:-1]:
-        encoder.event(event)
-    data = json.loads(encoder.failure(ApiError(500, "broke", "provider_error")).split(b"data: ")[1])
-    assert (data["type"], data["response"]["id"], data["response"]["status"]) == ("response.failed", "r1", "failed")
-    assert data["response"]["error"] == {"code": "provider_error", "message": "broke"}
-    assert len(data["response"]["output"]) == 1
+    output = [reasoning("hm"), message("assistant", "xyz"), function_call("f", {"a": 1})]
+    said = [*unfold(ResponsesResponse(id="r1", model="m", output=output), 2)]
+    for cut in range(len(said)):
+        encoder = CLIENT.encoder({"temperature": 0.5})
+        sent = b"".join(map(encoder.event, said[:cut])) + b"event: x\ndata: {oops\n\ndata: {}\n\n"
+        last = json.loads(CLIENT.broken_off(ApiError(500, "broke", "provider_error"), sent, {}).split(b"data: ")[1])
+        assert (last["type"], last["sequence_number"]) == ("response.failed", sent.count(b"sequence_number"))
+        response = last["response"]
+        assert (response["status"], response["id"] == "r1", response["model"]) == (
+            "failed",
+            cut > 0,
+            "m" if cut else "",
+        )
+        assert response["error"] == {"code": "provider_error", "message": "broke"}
+        told = "".join(delta.text for item in response["output"] for delta in deltas_of(item))
+        assert told == "".join(event.text for event in said[:cut] if isinstance(event, Delta))
+        done = [item for item in response["output"] if item.get("status") != "incomplete"]
+        assert len(done) >= sum(isinstance(event, ItemDone) for event in said[:cut])
 
 
 def replayed(item: Item) -> Item:
@@ -211,3 +222,23 @@ def test_a_late_developer_message_over_messages() -> None:
         "role": "user",
         "content": [{"type": "text", "text": "<system>\nNow stop.\n</system>"}],
     }
+
+
+@pytest.mark.parametrize("upstream", [ChatUpstream("m"), MessagesUpstream("m")])
+@pytest.mark.parametrize(
+    ("item", "name"),
+    [
+        ({**message("user", "x"), "zz": 1}, "zz"),
+        (
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x", "zz": 1}]},
+            "content[0].zz",
+        ),
+        ({**function_call("f", {}, "c"), "caller": {"type": "program"}}, "caller"),
+        ({"type": "function_call_output", "call_id": "c", "output": "x", "zz": 1}, "zz"),
+        ({**reasoning("hm"), "zz": 1}, "zz"),
+    ],
+)
+def test_what_an_item_has_is_carried_or_refused_by_name(upstream: UpstreamApi, item: Item, name: str) -> None:
+    request = CLIENT.request({"input": [item], "max_output_tokens": 9})
+    with pytest.raises(ServerError, match=re.escape(f"`input[0].{name}` cannot be carried")):
+        upstream.ask(request, stream=False)
