@@ -69,3 +69,35 @@ def test_unset_variables_are_told_together(monkeypatch) -> None:
     assert len(told) == len(VARIABLES)
     for name in VARIABLES:
         assert any(name in line for line in told), name
+
+
+TERMINAL_BENCH = """
+    config_paths:
+    - resources_servers/terminal_bench_2_1/configs/terminal_bench_2_1.yaml
+    benchmark:
+      _inherit_from: terminal_bench_2_1_resources_server
+      resources_servers:
+        terminal_bench_2_1:
+          datasets:
+          - name: terminal_bench_2_1
+            type: benchmark
+            taskset: onboarding
+            jsonl_fpath: benchmarks/terminal_bench_2_1/data/benchmark.jsonl
+            prepare_script: benchmarks/terminal_bench_2_1/prepare.py
+            num_repeats: 1
+    """
+
+
+@pytest.mark.parametrize(("agent", "refused"), [("pi", False), ("swebench_pro_hermes", True)])
+def test_another_benchmark_in_its_place(monkeypatch, project, agent: str, refused: bool) -> None:
+    """Only `benchmark.yaml` is replaced; the benchmark declares Pi and not Hermes."""
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    project({"experiments/swebench_pro_hermes/benchmark.yaml": TERMINAL_BENCH})
+    with pytest.raises(UserError) as caught:
+        plan(resolve(compose(["+experiment=swebench_pro_hermes", f"agent={agent}"])))
+    told = "\n".join(map(str, caught.value.problems))
+    assert ("does not declare hermes_agent in its allowed_agents (pi_agent, " in told) == refused
+    if not refused:
+        assert told.count("\n") == 0
+        assert "no such file: benchmarks/terminal_bench_2_1/data/benchmark.jsonl" in told
