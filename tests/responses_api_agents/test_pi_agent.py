@@ -109,7 +109,7 @@ def test_its_files_and_arguments() -> None:
     provider = json.loads(made.files["agent/models.json"])["providers"]["gym"]
     assert (provider["apiKey"], provider["baseUrl"]) == ("$$key", "http://host:1/policy_model/v1")
     assert (provider["models"][0]["maxTokens"], provider["models"][0]["reasoning"]) == (7, True)
-    server = json.loads(made.files["agent/mcp.json"])["mcpServers"]["grant-a"]
+    server = json.loads(made.files["agent/mcp.json"])["mcpServers"]["grant_a"]
     assert server["headers"] == {"authorization": "Bearer $$X", "y": "$!run"}
     assert (server["exposure"], server["timeout"]) == ("direct", 10)
     assert made.files["agent/system.md"] == "mine {env:HOME}"
