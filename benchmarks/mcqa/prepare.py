@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gym.errors import Problem, UserError
+from gym.tasks.rows import write_rows
 
 PATH = Path("benchmarks/mcqa/data/benchmark.jsonl")
 ASK = "{}\n\n{}\n\nThink it through, then end with one line: `Answer: X`, where X is the letter of your choice.\n"
@@ -33,8 +34,7 @@ def prepare(file: str) -> str:
             problems.append(Problem(str(error), fix, f"{file}:{number}"))
     if problems:
         raise UserError(problems)
-    PATH.parent.mkdir(parents=True, exist_ok=True)
-    PATH.write_text("".join(json.dumps(made, ensure_ascii=False) + "\n" for made in rows), encoding="utf-8")
+    write_rows(PATH, rows)
     return str(PATH)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gym.errors import Problem, UserError, did_you_mean
+from gym.tasks.rows import write_rows
 
 PATH = Path("benchmarks/reasoning_gym/data/benchmark.jsonl")
 ASK = "{}\n\nThink it through, then give nothing but the final answer between <answer> and </answer>.\n"
@@ -38,8 +39,7 @@ def prepare(generators: list[str], size: int, seed: int) -> str:
     if unsound and not everything:
         what = f"the scorers of {', '.join(unsound)} refuse their own answers as JSON has them"
         raise UserError(Problem(what, "leave these generators out", key="generators"))
-    PATH.parent.mkdir(parents=True, exist_ok=True)
-    PATH.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    write_rows(PATH, rows)
     return str(PATH)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from gym.errors import Problem, UserError
 from gym.harbor.dataset import load_dataset
-from gym.harbor.rows import from_here, write
+from gym.harbor.rows import from_here
 from gym.harbor.task import Task
+from gym.tasks.rows import write_rows
 
 FOLDER = "benchmarks/terminal_bench_2_1/data/tasks"
 PATH = Path("benchmarks/terminal_bench_2_1/data/benchmark.jsonl")
@@ -25,7 +26,7 @@ def prepare(folder: str = FOLDER) -> str:
         fix = "put the task folders of a checkout of Terminal-Bench 2.1 there, or set terminal_bench_2_1_folder=FOLDER"
         raise UserError(Problem(f"no such folder: {folder}", fix))
     entries = load_dataset(Path(folder)).entries
-    write(PATH, [row(entry.task, entry.digest) for entry in entries if entry.task is not None])
+    write_rows(PATH, [row(entry.task, entry.digest) for entry in entries if entry.task is not None])
     return str(PATH)
 
 

@@ -30,6 +30,7 @@ def opened(arguments: Arguments) -> Arguments:
         return arguments
     from gym.harbor import rows, run_config
     from gym.harbor.dataset import load_dataset
+    from gym.tasks.rows import write_rows
 
     _refuse(arguments, folder)
     choice = run_config.Choice(
@@ -40,7 +41,7 @@ def opened(arguments: Arguments) -> Arguments:
     )
     dataset = load_dataset(Path(folder))
     path = run_config.write(dataset, choice)
-    rows.write(run_config.rows_path(dataset), rows.rows(dataset, dataset.taskset))
+    write_rows(run_config.rows_path(dataset), rows.rows(dataset, dataset.taskset))
     values = {**arguments.values, "config": [str(path)], "agent": None, "sandbox": None, "model_provider": None}
     words = [word for word in arguments.words if word != folder and _key(word) not in CHOSEN]
     if "output" in values and not values["output"] and "output" not in map(_key, words):

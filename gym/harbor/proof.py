@@ -20,6 +20,7 @@ from gym.planning.resolve import resolve
 from gym.rollouts import rundir
 from gym.rollouts.execute import INTERRUPTED, execute
 from gym.rollouts.rows import Failure, Reader, Row
+from gym.tasks.rows import write_rows
 
 FOLDER = "validate"
 """Of the runs, beside the other files of the taskset."""
@@ -91,7 +92,7 @@ def prove(dataset: Dataset, *, sandbox: str, concurrency: int | None = None) -> 
     reasons = {task.task_id: "has no solution" for task in dataset.tasks if not task.has_solution}
     reasons |= {name: "cannot run here" for name, problems in misfits.items() if problems}
     made = rows.rows(dataset, dataset.taskset, lambda task: task.task_id not in reasons)
-    rows.write(path, made)
+    write_rows(path, made)
     oracle, nop = (
         _run(dataset, run_config.Choice(agent, sandbox), path, settings) if made else {}
         for agent in run_config.WITHOUT_MODEL

@@ -7,7 +7,6 @@ changed settings, make another row, and a run that has results of the old one re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,17 +60,6 @@ def rows(dataset: Dataset, taskset: str, wanted: Callable[[Task], bool] = lambda
     return [
         _row(entry, entry.task, taskset) for entry in dataset.entries if entry.task is not None and wanted(entry.task)
     ]
-
-
-def write(path: Path, made: list[dict[str, Any]]) -> None:
-    """Writes rows, in one step; a file that has them already is left alone."""
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def from_here(path: Path) -> str:

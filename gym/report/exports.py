@@ -26,9 +26,9 @@ def export(run: Path, target: Path, convert: Convert = trajectory) -> list[dict[
         UserError: There is no run; a line of it is no rollout; the folder has something in it, or cannot be written.
     """
     rows = rows_of(run / rundir.ROLLOUTS)
-    requests = requests_of(run / rundir.TASKS)
+    tasks = tasks_of(run / rundir.TASKS)
     with new_folder(target):
-        lines = [_write(target, row, convert(row, requests.get(task_of(row)))) for row in rows]
+        lines = [_write(target, row, convert(row, request_of(tasks.get(task_of(row))))) for row in rows]
         told = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         (target / MANIFEST).write_text(told, encoding="utf-8")
     return lines
@@ -68,17 +68,24 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
                 raise UserError(Problem("the line is no rollout", fix, f"{path}:{number}"))
 
 
-def requests_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """What the agent was asked, by task: of the task files that a run keeps."""
+def tasks_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The input of each task, of the task files that a run keeps."""
     found = {}
     for path in sorted(folder.glob("preprocessed_datasets/*.jsonl")):
         for line in path.read_bytes().splitlines():
             task = parse_object(line) or {}
             name, given = task.get("task_id"), task.get("task_input")
             if isinstance(name, dict) and isinstance(given, dict):
-                request = given.get("responses_create_params")
-                found[str(name.get("taskset")), str(name.get("task_id"))] = request if isinstance(request, dict) else {}
+                found[str(name.get("taskset")), str(name.get("task_id"))] = given
     return found
+
+
+def request_of(task: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What the agent was asked; None for a task that is not known."""
+    if task is None:
+        return None
+    request = task.get("responses_create_params")
+    return request if isinstance(request, dict) else {}
 
 
 def task_of(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gym.report.atif import trajectory
-from gym.report.exports import file_name, new_folder, requests_of, rows_of, task_of
+from gym.report.exports import file_name, new_folder, request_of, rows_of, task_of, tasks_of
 from gym.rollouts import rundir
 
 NAMESPACE = uuid.UUID("6f1d9c1e-5f0f-4d43-9f0c-0a2f4a1f7c55")
@@ -53,10 +53,9 @@ def export_trials(run: Path, target: Path) -> list[dict[str, Any]]:
     failed = _failures(run, {_key(row) for row in finished})
     name = "__".join(run.resolve().parts[-3:])
     job = Job(name, target / name, *_agent_and_model(run))
-    asked, tasks = requests_of(run / rundir.TASKS), _task_data(run / rundir.TASKS)
+    tasks = tasks_of(run / rundir.TASKS)
     with new_folder(target):
-        lines = [_write(job, run, row, asked.get(task_of(row)), tasks.get(task_of(row), {})) for row in finished]
-        lines += [_write(job, run, row, asked.get(task_of(row)), tasks.get(task_of(row), {})) for row in failed]
+        lines = [_write(job, run, row, tasks.get(task_of(row))) for row in (*finished, *failed)]
         _json(job.folder / "config.json", job.config())
         _json(job.folder / "result.json", _job_result(job, [*finished, *failed], len(failed)))
     return lines
@@ -102,9 +101,8 @@ def trial_result(job: Job, row: Mapping[str, Any], task: Mapping[str, Any]) -> d
     return told
 
 
-def _write(
-    job: Job, run: Path, row: dict[str, Any], request: dict[str, Any] | None, task: Mapping[str, Any]
-) -> dict[str, Any]:
+def _write(job: Job, run: Path, row: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    task = (given or {}).get("task_data") or {}
     name = file_name(row)
     folder = job.folder / name
     evidence = run / rundir.EVIDENCE / _episode(row)
@@ -113,7 +111,7 @@ def _write(
     _json(folder / "config.json", _trial_config(job, row, task))
     _json(folder / "result.json", trial_result(job, row, task))
     if row.get("response"):
-        _json(folder / "agent" / "trajectory.json", trajectory(row, request))
+        _json(folder / "agent" / "trajectory.json", trajectory(row, request_of(given)))
     return {"trial": name, **{key: row.get(key) for key in ("rollout_id", "taskset", "task_id", "attempt", "reward")}}
 
 
@@ -144,16 +142,6 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _episode(row: Mapping[str, Any]) -> str:
     """Name of the episode, as evidence is kept by it: `EpisodeId.key`."""
     return f"{row['rollout_id']}-a{row['try']}" if row.get("try") else str(row["rollout_id"])
-
-
-def _task_data(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for path in sorted(folder.glob("preprocessed_datasets/*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            task = json.loads(line)
-            name = task["task_id"]
-            found[name["taskset"], name["task_id"]] = task["task_input"].get("task_data") or {}
-    return found
 
 
 def _agent_and_model(run: Path) -> tuple[str, str | None]:

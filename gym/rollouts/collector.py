@@ -256,8 +256,8 @@ class Collector:
         row = _outcome(result) | {"reward": result.reward}
         # A verifier may call its own fields what it likes; whose row it is, it does not say.
         identity = self._identity(job, number)
-        taken = {name: value for name, value in row.items() if name in identity}
-        row = {**identity, **row, **identity} | ({"verdict": taken} if taken else {})
+        taken = {name: row.pop(name) for name in identity if name in row}
+        row = {**identity, **row} | ({"verdict": taken} if taken else {})
         row |= policy_calls.fields(row["usage"], calls)
         row |= {"timings": timings, "started_at": round(started, 3)}
         self.rollouts.append(self.redact.json(row))

@@ -7,7 +7,7 @@ task row wraps them: `{"task_id": {"taskset", "task_id"}, "task_input": {"respon
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +108,14 @@ class Problems:
         """Raises what was found, if anything."""
         if self._found:
             raise UserError(self._found)
+
+
+def write_rows(path: Path, made: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows, in one step; a file that has them already is left alone."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import ExecResult
 from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.contract import VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, TaskData
+from gym.servers.task_sandbox import created, labels_of
 
 JUDGE = Path(__file__).with_name("judge.py").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
@@ -60,12 +60,8 @@ class HumanEval(ResourcesServer[HumanEvalConfig, HumanEvalTask]):
         return VerifyResponse.model_validate({"reward": float(outcome == "passed"), "outcome": outcome})
 
     async def _judged(self, session: Session[HumanEvalTask], asked: bytes) -> ExecResult:
-        labels = {"rollout": session.episode_id.key, "session": session.id, "server": self.name, "role": "verifier"}
-        try:
-            provider = self.context.sandboxes(self.config.sandbox_provider)
-            session.sandbox = sandbox = await provider.create(self.config.sandbox_config.spec(labels))
-        except UserError as error:
-            raise EpisodeFailure("configuration", str(error)) from error
+        spec = self.config.sandbox_config.spec(labels_of(self, session, "verifier"))
+        session.sandbox = sandbox = await created(self, self.config.sandbox_provider, spec)
         return await sandbox.exec(
             ["python3", "-I", "-c", JUDGE],
             stdin=asked,

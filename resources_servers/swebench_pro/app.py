@@ -10,13 +10,13 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import Network, Sandbox, SandboxProvider
 from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.base import ServerError
 from gym.servers.contract import SandboxAccess, SandboxConnection, VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session
+from gym.servers.task_sandbox import created, labels_of
 from gym.servers.waiting import background, ended, joined
 from resources_servers.swebench_pro.grading import Grade, Limits, grade
 from resources_servers.swebench_pro.repository import Repository, is_protected, without
@@ -143,15 +143,12 @@ class SwebenchPro(ResourcesServer[SwebenchProConfig, SwebenchProTask]):
 
     async def _start(self, session: Session[SwebenchProTask], role: str) -> Sandbox:
         """A sandbox of the instance's image, for the agent or for a step of grading."""
-        labels = {"rollout": session.episode_id.key, "session": session.id, "server": self.name, "role": role}
-        spec = replace(self.config.sandbox_config.spec(labels), image=self.config.image(session.task))
+        spec = self.config.sandbox_config.spec(labels_of(self, session, role))
+        spec = replace(spec, image=self.config.image(session.task))
         provider = self.context.sandboxes(self.config.sandbox_provider)
         if role != "task":
             spec = replace(spec, network=self._grading_network(provider))
-        try:
-            sandbox = await provider.create(spec)
-        except UserError as error:
-            raise EpisodeFailure("configuration", str(error)) from error
+        sandbox = await created(self, self.config.sandbox_provider, spec)
         if role != "task":
             session.state.setdefault("grading", []).append(sandbox)
             if session.closed:

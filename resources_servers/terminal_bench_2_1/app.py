@@ -28,6 +28,7 @@ from gym.harbor.variables import fill_env
 from gym.sandbox.interface import Network
 from gym.servers.contract import VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, TaskData
+from gym.servers.task_sandbox import labels_of
 
 SOLUTION = "/solution"
 
@@ -78,7 +79,7 @@ class TerminalBench(ResourcesServer[TerminalBenchConfig, TerminalBenchTask]):
         if problems := fit.problems(task, provider, fit.ANY_AGENT):
             raise EpisodeFailure("configuration", str(UserError(problems)), stage="seed")
         image = await image_in_episode(provider, task, task.environment, 1.0)
-        labels = {"rollout": session.episode_id.key, "session": session.id, "server": self.name, "role": "task"}
+        labels = labels_of(self, session, "task")
         network = self.config.network or ("open" if task.steps[0].agent.network.mode == "public" else "gym_only")
         box = await start(provider, block, task.environment, image, network, labels, os.environ)
         session.state["box"], session.sandbox = box, box.sandbox

@@ -14,13 +14,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import ExecResult, Sandbox
 from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.base import OPERATIONAL, ServerError
 from gym.servers.contract import SandboxAccess, SandboxConnection, VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, tool
+from gym.servers.task_sandbox import created, labels_of
 from resources_servers.workspace_tasks.settings import WorkspaceTask
 
 COMMAND_LIMIT_BYTES = 100_000
@@ -117,12 +117,8 @@ class WorkspaceTasks(ResourcesServer[WorkspaceTasksConfig, WorkspaceTask]):
         await super().close(session)
 
     async def _start(self, session: Session[WorkspaceTask], role: str) -> Sandbox:
-        labels = {"rollout": session.episode_id.key, "session": session.id, "server": self.name, "role": role}
-        spec = self.config.sandbox_config.spec(labels)
-        try:
-            return await self.context.sandboxes(self.config.sandbox_provider).create(spec)
-        except UserError as error:
-            raise EpisodeFailure("configuration", str(error)) from error
+        spec = self.config.sandbox_config.spec(labels_of(self, session, role))
+        return await created(self, self.config.sandbox_provider, spec)
 
     async def _take_out(self, sandbox: Sandbox, target: Path) -> str | None:
         """Copies the work directory to the host. Returns why it can't be verified where the agent made it so."""

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gym.errors import Problem, UserError
+from gym.tasks.rows import write_rows
 
 FOLDER = Path("benchmarks/swebench/data")
 PATH = FOLDER / "swebench_pro_benchmark.jsonl"
@@ -64,10 +65,7 @@ def prepare(
             problems.append(Problem(str(error), where=f"{source}:{number}", key=str(given.get("instance_id", ""))))
     if problems or not rows:
         raise UserError(problems or [Problem(f"{source} has no rows", "it holds the published data set")])
-    PATH.parent.mkdir(parents=True, exist_ok=True)
-    made = PATH.with_suffix(".new")
-    made.write_text("".join(json.dumps(item, ensure_ascii=False) + "\n" for item in rows), encoding="utf-8")
-    made.replace(PATH)
+    write_rows(PATH, rows)
     return str(PATH)
 
 
