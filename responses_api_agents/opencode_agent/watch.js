@@ -31,10 +31,18 @@ export const Watch = async ({ client }, { retries, silence_ms, required, search 
     return failures > retries ? new Error(GAVE_UP) : error
   }
 
-  const proveReady = async () => {
-    const { data: servers } = await client.mcp.status()
+  const stateOf = async (name) => (await client.mcp.status()).data?.[name] ?? { status: "unknown" }
+
+  // OpenCode gives a server up for good where a connection breaks once.
+  const connectAgain = async () => {
     for (const name of unproven) {
-      const { status, error } = servers?.[name] ?? { status: "unknown" }
+      if ((await stateOf(name)).status !== "connected") await client.mcp.connect({ path: { name } })
+    }
+  }
+
+  const proveReady = async () => {
+    for (const name of unproven) {
+      const { status, error } = await stateOf(name)
       if (status === "connected") continue
       tell("unready", { text: `${name}: ${error ?? status}` })
       throw new Error(GAVE_UP)
@@ -94,6 +102,7 @@ export const Watch = async ({ client }, { retries, silence_ms, required, search 
 
   return {
     auth: { provider: "gym", methods: [], loader: async () => ({ fetch: ask }) },
+    "chat.message": connectAgain, // comes before the tools for the model are listed
     "shell.env": async (_, output) => void Object.assign(output.env, outside),
     event: async ({ event: { type, properties } }) => {
       if (type === "session.status" && properties.status.type === "idle") tell("idle", { session: properties.sessionID })

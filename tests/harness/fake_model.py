@@ -35,13 +35,20 @@ def mcp(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 class FakeModel:
-    """Plays `turns`, then says `done`. `fault` says what goes wrong instead of turn `fault_at` and all later ones."""
+    """Plays `turns`, then says `done`.
 
-    def __init__(self, turns: list[Turn] | None = None, *, fault: str = "", fault_at: int = 0, token: str = "") -> None:
+    `fault` says what goes wrong instead of turn `fault_at` and all later ones. The first `lost` questions for the tools
+    of the MCP server have no answer.
+    """
+
+    def __init__(
+        self, turns: list[Turn] | None = None, *, fault: str = "", fault_at: int = 0, token: str = "", lost: int = 0
+    ) -> None:
         self.turns = turns or []
         self.fault = fault
         self.fault_at = fault_at
         self.token = token
+        self.lost = lost
         self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.tool_calls: list[dict[str, Any]] = []
         self.asked = threading.Event()
@@ -117,6 +124,9 @@ class FakeModel:
                         info = {"name": "fake", "version": "1"}
                         result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
                     case "tools/list":
+                        if fake.lost:
+                            fake.lost -= 1
+                            raise ConnectionResetError
                         result = {"tools": [TOOL]}
                     case "tools/call":
                         fake.tool_calls.append(body["params"])

@@ -15,8 +15,8 @@ from gym.sandbox.interface import SandboxProvider
 from gym.servers.base import Call, ServerError
 from gym.servers.contract import ACTIVATION_HEADER, INVOCATION_HEADER
 from responses_api_agents.opencode_agent.app import OpenCodeAgent
-from tests.harness.bench import Bench, on_the_bench
-from tests.harness.fake_model import FakeModel, say, shell
+from tests.harness.bench import Bench, grant, on_the_bench
+from tests.harness.fake_model import FakeModel, mcp, say, shell
 from tests.sandbox.conftest import bubblewrap, docker
 
 CONTINUE = {"mode": "resume_harness_session"}
@@ -88,7 +88,7 @@ async def test_a_session_goes_on_after_its_time_was_up(provider: SandboxProvider
             await bench.seed(continuation=CONTINUE)
             begun = time.monotonic()
             await go_on(bench, 1, "ready?")
-            enough = 5 + 2 * (time.monotonic() - begun)
+            enough = 5 + 4 * (time.monotonic() - begun)
             bench.agent.config = bench.agent.config.model_copy(update={"timeout_seconds": enough})
             second = await go_on(bench, 2, "wait")
             third = await go_on(bench, 3, "go on")
@@ -120,6 +120,15 @@ async def test_the_files_of_the_task_are_read_and_its_configuration_is_not(provi
     assert "RULE 7" in said(model.model_requests[0])[0][1]
     assert response.output[1]["output"].startswith("/.local/share\n")
     assert "opencode" not in response.output[1]["output"]
+
+
+async def test_a_broken_connection_to_required_tools_is_made_again(provider: SandboxProvider) -> None:
+    with FakeModel([[mcp("lookup_value", key="alpha")]], lost=1) as model:
+        async with on_the_bench(OpenCodeAgent, model, provider) as bench:
+            await bench.seed(tool_accesses=[grant(model)])
+            response = await bench.activate()
+    assert model.lost == 0
+    assert "value-of-alpha" in response.output[1]["output"]
 
 
 async def test_tools_are_withheld_by_rules(provider: SandboxProvider) -> None:
