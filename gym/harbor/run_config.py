@@ -31,6 +31,7 @@ It is an ordinary configuration, so it can be read, edited and run again with `-
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ from gym.harbor.dataset import Dataset
 from gym.harbor.rows import from_here
 
 RESULTS = Path("results/harbor")
+OWNER = "dataset"
+"""In a folder of generated files: a link to the dataset whose they are."""
 ENVIRONMENT = "environment_servers/harbor/configs/harbor.yaml"
 PREPARE = "gym/harbor/prepare.py"
 WITHOUT_MODEL = ("oracle", "nop")
@@ -76,8 +79,20 @@ class Choice:
 
 
 def place(dataset: Dataset) -> Path:
-    """The folder of a taskset's generated files, relative to the working directory."""
-    return RESULTS / dataset.taskset
+    """The folder of a dataset's generated files, relative to the working directory; it is made.
+
+    It has the name of the taskset. Where that belongs to another dataset of the same name, a digest of the dataset's
+    place is added: neither may write over the rows and the configuration of the other.
+    """
+    usual = RESULTS / dataset.taskset
+    usual.mkdir(parents=True, exist_ok=True)
+    owner, target = usual / OWNER, os.path.relpath(dataset.folder, usual)
+    try:
+        owner.symlink_to(target)  # in one step: another command may do the same now
+    except FileExistsError:
+        if not owner.is_symlink() or os.readlink(owner) != target:
+            return RESULTS / f"{dataset.taskset}-{hashlib.sha256(target.encode()).hexdigest()[:8]}"
+    return usual
 
 
 def rows_path(dataset: Dataset) -> Path:

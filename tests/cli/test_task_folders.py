@@ -94,6 +94,18 @@ def test_the_written_file_and_what_is_done_with_edited_ones(tasks) -> None:
     assert "rows.jsonl:1  no row of a Harbor task: folder: Field required" in other
 
 
+def test_datasets_of_one_name_have_folders_of_their_own(tasks) -> None:
+    plan = ("eval", "plan", "tasks", "--agent", "oracle")
+    here(*plan, cwd=tasks)
+    shutil.copytree(tasks / "tasks", tasks / "other/tasks")
+    here("eval", "plan", "other/tasks", "--agent", "oracle", cwd=tasks)
+    here(*plan, cwd=tasks)
+    rows = {path.parent.name: path.read_text() for path in (tasks / "results/harbor").glob("*/tasks.jsonl")}
+    assert len(rows) == 2
+    assert '"folder": "tasks/image"' in rows.pop("tasks")
+    assert '"folder": "other/tasks/image"' in "".join(rows.values())
+
+
 GYM_TABLE = "[gym]\ntype = 'train'\nallowed_agents = ['codex_agent']\n[gym.defaults]\nnum_repeats = 3\n"
 
 

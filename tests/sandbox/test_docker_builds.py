@@ -58,6 +58,21 @@ async def test_a_folder_becomes_an_image_once(provider: DockerProvider, tmp_path
     await sandbox.stop()
 
 
+@pytest.mark.parametrize(
+    ("dockerfile", "said"),
+    [
+        ("FRM x\n", "unknown instruction: FRM"),
+        ("", "cannot be empty"),
+        ("FROM gym-base\nRUN <<END\nls\nEND\n", "unknown instruction: LS.*needs BuildKit"),
+    ],
+)
+async def test_a_dockerfile_that_is_none_is_told(
+    provider: DockerProvider, tmp_path: Path, dockerfile: str, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        await provider.build(order(tmp_path / "a", dockerfile))
+
+
 async def test_a_build_that_fails_says_why_and_is_not_tried_again(provider: DockerProvider, tmp_path: Path) -> None:
     steps: list[ImageProgress] = []
     wanted = order(tmp_path / "a", "FROM gym-base\nRUN echo the; echo reason >&2; exit 7\n")

@@ -136,6 +136,8 @@ class _Run:
                 forcerm=True,
                 decode=True,
             )
+            if not answers[-1].ok:
+                next(events)  # raises what the daemon says of it; a cancellable stream would end without a word
             self._stream = docker.types.CancellableStream(events, answers[-1])
             for error in self._read(self._stream):
                 raise DaemonError(500, error)
