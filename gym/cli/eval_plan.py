@@ -12,7 +12,8 @@ from gym.composition.compose import compose, experiment_of
 from gym.composition.roots import find, shown
 from gym.errors import EXIT_OK
 from gym.planning import budget, capabilities
-from gym.planning.plan import Plan, PlannedDataset, plan
+from gym.planning.datasets import PlannedDataset
+from gym.planning.plan import Plan, plan
 from gym.planning.resolve import Instance, resolve
 from gym.servers.contract import ServerRef
 from gym.servers.environment import EnvironmentServerConfig

@@ -26,7 +26,8 @@ from gym.tasks.rows import RowError, parse, read_lines
 
 if TYPE_CHECKING:
     from gym.harbor.task import Task
-    from gym.planning.plan import Plan, PlannedDataset
+    from gym.planning.datasets import PlannedDataset
+    from gym.planning.plan import Plan
     from gym.planning.resolve import Instance
     from gym.sandbox.interface import SandboxProvider
 

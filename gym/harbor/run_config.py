@@ -90,7 +90,7 @@ def place(dataset: Dataset) -> Path:
     try:
         owner.symlink_to(target)  # in one step: another command may do the same now
     except FileExistsError:
-        if not owner.is_symlink() or os.readlink(owner) != target:
+        if not owner.is_symlink() or str(owner.readlink()) != target:
             return RESULTS / f"{dataset.taskset}-{hashlib.sha256(target.encode()).hexdigest()[:8]}"
     return usual
 

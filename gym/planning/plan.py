@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gym.composition.roots import lookup
 from gym.environment_servers.single_agent_turn.app import SingleAgentTurnConfig
 from gym.errors import did_you_mean
 from gym.planning import budget, capabilities, hosting, metering, routes
+from gym.planning.datasets import PlannedDataset, choose_datasets
 from gym.planning.hosting import Hosted
 from gym.planning.resolve import Component, Instance, KeyPath, Resolved
 from gym.sandbox.spec_config import SandboxConfig
@@ -20,25 +20,9 @@ from gym.servers.agent import AgentServer, AgentServerConfig
 from gym.servers.contract import ServerRef, Transport
 from gym.servers.model import ModelServer
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig
-from gym.tasks.datasets import DatasetConfig
 
 if TYPE_CHECKING:
     from gym.sandbox.interface import SandboxProvider
-
-
-@dataclass(frozen=True)
-class PlannedDataset:
-    """A dataset of the run's split: who declares it, and the environment server that its tasks go to."""
-
-    instance: str
-    dataset: DatasetConfig
-    environment: str
-    key: KeyPath
-
-    @property
-    def taskset(self) -> str:
-        """Taskset of its tasks; flat rows go by the dataset's name."""
-        return self.dataset.taskset or self.dataset.name
 
 
 @dataclass
@@ -87,7 +71,7 @@ def plan(resolved: Resolved, *, datasets: bool = True) -> Plan:
     budget.check(made)
     metering.check(made)
     if datasets and not resolved.problems:
-        _datasets(made)
+        choose_datasets(made)
         _harbor(made)
     resolved.raise_problems()
     return made
@@ -308,52 +292,9 @@ def _ttl(made: Plan, item: Instance, spec: SandboxConfig | None) -> tuple[float 
     )
 
 
-def _datasets(made: Plan) -> None:
-    settings = made.resolved.settings
-    declared = list(_declared(made))
-    routes.check_agent_name(made)
-    for taskset, name in settings.environment_server_routes.items():
-        if name not in made.instances or made.instances[name].type != "environment_servers":
-            names = [item.name for item in made.of_type("environment_servers")]
-            fix = did_you_mean(name, names) or f"environment servers: {', '.join(names) or 'none'}"
-            made.resolved.problem(
-                ("environment_server_routes", taskset), f"routes to `{name}`, which is no environment server", fix
-            )
-    if made.resolved.problems:
-        return
-    chosen = [entry for entry in declared if entry[1].type == settings.split]
-    if not chosen:
-        _no_dataset(made, declared)
-        return
-    for item, dataset, key in chosen:
-        environment = routes.route(made, item, dataset, key)
-        if environment is not None:
-            made.datasets.append(PlannedDataset(item.name, dataset, environment, key))
-            made.routes[dataset.taskset or dataset.name] = environment
-        if settings.input is None and lookup(dataset.jsonl_fpath) is None:
-            prepare = "run `gym eval prepare` with the same configuration" if dataset.prepare_script else "put it there"
-            made.resolved.problem((*key, "jsonl_fpath"), f"no such file: {dataset.jsonl_fpath}", prepare)
-
-
 def _harbor(made: Plan) -> None:
     """Tasks that are folders are checked in their folders."""
     if not made.resolved.problems and any(item.implementation == "harbor" for item in made.instances.values()):
         from gym.harbor.planning import check
 
         check(made)
-
-
-def _declared(made: Plan) -> Iterator[tuple[Instance, DatasetConfig, KeyPath]]:
-    for item in made.instances.values():
-        for index, dataset in enumerate(getattr(item.config, "datasets", ())):
-            yield item, dataset, (*item.key, "datasets", str(index))
-
-
-def _no_dataset(made: Plan, declared: list[tuple[Instance, DatasetConfig, KeyPath]]) -> None:
-    settings = made.resolved.settings
-    if not declared:
-        what, fix = "no tasks: no server declares a dataset", "choose a benchmark, for example benchmark=onboarding"
-    else:
-        types = ", ".join(sorted({dataset.type for _, dataset, _ in declared}))
-        what, fix = f"no dataset of the split `{settings.split}`", f"declared are: {types}; choose with split=..."
-    made.resolved.problem(("split",), what, fix)

@@ -18,7 +18,8 @@ from pydantic import BaseModel
 from gym.composition.roots import find
 from gym.errors import UserError
 from gym.planning.capabilities import blind_model, has_image
-from gym.planning.plan import Plan, PlannedDataset
+from gym.planning.datasets import PlannedDataset
+from gym.planning.plan import Plan
 from gym.rollouts.identity import task_digest
 from gym.servers.resources import ResourcesServer
 from gym.tasks import rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -52,6 +53,8 @@ def prepare(datasets: Iterable[DatasetConfig]) -> list[Prepared]:
         try:
             how = _run_script(dataset) if dataset.prepare_script else "no prepare script; the file ships as it is"
             path = find(dataset.jsonl_fpath)
+            if dataset.prepare_script:
+                _mark(path).write_text(json.dumps(_digests(dataset)) + "\n", encoding="utf-8")
         except UserError as error:
             problems += error.problems
             continue
@@ -59,6 +62,26 @@ def prepare(datasets: Iterable[DatasetConfig]) -> list[Prepared]:
     if problems:
         raise UserError(problems)
     return done
+
+
+def changed(dataset: DatasetConfig) -> list[str]:
+    """The arguments of the prepare script that are not those by which the rows were made, as far as that is known."""
+    path = lookup(dataset.jsonl_fpath)
+    if not dataset.prepare_script or path is None or not _mark(path).is_file():
+        return []
+    made, now = json.loads(_mark(path).read_text(encoding="utf-8")), _digests(dataset)
+    return sorted(name for name in made.keys() | now.keys() if made.get(name) != now.get(name))
+
+
+def _mark(path: Path) -> Path:
+    """Where it is kept how rows were made."""
+    return path.with_name(f".{path.name}.prepared")
+
+
+def _digests(dataset: DatasetConfig) -> dict[str, str]:
+    """Of each argument, which may be a secret."""
+    given = {name: json.dumps(value, sort_keys=True) for name, value in dataset.prepare_script_args.items()}
+    return {name: hashlib.sha256(value.encode()).hexdigest()[:16] for name, value in given.items()}
 
 
 def _interpreter(dataset: DatasetConfig) -> str:

@@ -79,3 +79,13 @@ def test_a_script_that_fails_is_named(folder) -> None:
     run = gym("eval", "prepare", "--benchmark", "tiny", cwd=folder, code=2)
     assert "no network\n" in run.stderr
     assert "the prepare script of `few` failed (exit 1)" in run.stderr
+
+
+def test_rows_that_other_arguments_made_are_not_run(folder) -> None:
+    plan = ("eval", "plan", "--benchmark", "tiny", "--model-provider", "embedded", "--allow-unsupported-pairing")
+    here("eval", "prepare", "--benchmark", "tiny/large", cwd=folder)
+    refused = here(*plan, cwd=folder, code=2).stderr
+    assert "benchmarks/tiny/benchmark.yaml:11" in refused
+    assert "few.jsonl was prepared with another `count`; run `gym eval prepare`" in refused
+    here("eval", "prepare", "--benchmark", "tiny", cwd=folder)
+    assert "would run 2 tasks" in here(*plan, cwd=folder).stdout
