@@ -50,6 +50,7 @@ POLICIES: dict[str, Policy] = {
     "agent_timeout": Policy(retry=False),
     "termination_unconfirmed": Policy(retry=True),
     "image_build": Policy(retry=False),
+    "image_pull": Policy(retry=False),
     "healthcheck_failed": Policy(retry=True),
     "task_setup": Policy(retry=False),
     "verifier_crashed": Policy(retry=True),
@@ -63,6 +64,15 @@ POLICIES: dict[str, Policy] = {
     "internal": Policy(retry=False),
 }
 """The closed vocabulary of failure kinds and their consequences."""
+
+OF_MODEL_SERVERS = frozenset(
+    (
+        *("provider_unreachable", "provider_rate_limited", "provider_error", "provider_refused"),
+        *("context_length_exceeded", "script_exhausted", "replay_mismatch", "malformed_answer"),
+        *("budget_exhausted", "run_budget_exhausted"),
+    )
+)
+"""What a model server tells of its calls; the rest of the vocabulary is not for a harness to quote."""
 
 BUDGET_EXHAUSTED, RUN_BUDGET_EXHAUSTED = "budget_exhausted", "run_budget_exhausted"
 _EXHAUSTED = re.compile(r"\b(max_(policy|run)_(?:calls|tokens|cost_usd)) = [\d.e+-]+ of ")

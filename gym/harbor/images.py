@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gym.harbor.task import Container, Task
 from gym.sandbox.interface import ImageBuild, ImageFacts, OnImageProgress, SandboxProvider
 
 REPOSITORY = "gym-harbor"
+log = logging.getLogger(__name__)
 TAG_CHARACTERS = 32
 
 
@@ -70,12 +72,12 @@ async def image_in_episode(
     """The same while an episode runs; mostly it was prepared before.
 
     Raises:
-        EpisodeFailure: `image_build` where it cannot be built, `configuration` where it cannot be pulled.
+        EpisodeFailure: `image_build` where it cannot be built, `image_pull` where it cannot be pulled.
     """
     try:
         return await image_of(provider, task, container, build_multiplier)
     except UserError as error:
-        kind = "configuration" if container.context is None else "image_build"
+        kind = "image_pull" if container.context is None else "image_build"
         raise EpisodeFailure(kind, str(error)) from error
 
 
@@ -84,24 +86,28 @@ async def prepare(
 ) -> dict[str, str]:
     """Has the images of tasks ready before the first episode; the provider bounds how many at a time.
 
-    A build that fails is told as progress, and then fails the episodes of its task, not those of others.
+    What fails is told, and then fails the episodes of its task, not those of others.
 
     Returns:
         The digest of each image.
 
     Raises:
-        UserError: All images that cannot be pulled.
+        UserError: No image can be pulled, and none is built.
     """
     wanted = [(task, container) for task in tasks for container in containers(task)]
     work = (image_of(provider, task, container, build_multiplier, on_progress) for task, container in wanted)
     outcomes = await asyncio.gather(*work, return_exceptions=True)
-    problems: dict[str, Problem] = {}
-    for (_, container), outcome in zip(wanted, outcomes, strict=True):
+    problems: list[Problem] = []
+    for (task, container), outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, UserError):
-            pulled = outcome.problems if container.context is None else []
-            problems |= {str(problem): problem for problem in pulled}
+            if container.context is None:
+                key = (*container.key, "docker_image")
+                problems += [task.problem(key, problem.what, problem.fix) for problem in outcome.problems]
         elif isinstance(outcome, BaseException):
             raise outcome
-    if problems:
-        raise UserError(list(problems.values()))
-    return {image.name: image.digest for image in outcomes if isinstance(image, ImageFacts)}
+    found = {image.name: image.digest for image in outcomes if isinstance(image, ImageFacts)}
+    if problems and not found:
+        raise UserError(problems)
+    for problem in problems:
+        log.warning("%s", problem)
+    return found

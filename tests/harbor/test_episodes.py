@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from gym.errors import UserError
+from gym.failures import EpisodeFailure
+from gym.harbor import images
+from gym.harbor.task import load_task
 from gym.sandbox.interface import SandboxProvider
-from gym.servers.agent import AgentServer
+from gym.servers.agent import AgentServer, AgentSession
 from gym.servers.contract import Failure, RunResponse
 from responses_api_agents.nop_agent.app import NopAgent
 from responses_api_agents.oracle_agent.app import OracleAgent
@@ -25,6 +29,7 @@ UNSOUND = {"allowlist": "configuration", "broken-verifier": "reward_missing"}
 BASE = '[environment]\ndocker_image = "gym-base"\nnetwork_mode = "no-network"\n'
 CTRF = "no-such-pytest --ctrf /logs/verifier/ctrf.json; echo 0 > /logs/verifier/reward.txt"
 
+NO_IMAGE = '[environment]\ndocker_image = "gym.invalid/none"'
 FAILING: dict[str, tuple[str, dict[str, str | None], str, str]] = {
     "no reward": (BASE, {"tests/test.sh": "exit 1"}, "reward_missing", "exit code 1"),
     "an empty reward": (BASE, {"tests/test.sh": "touch /logs/verifier/reward.json"}, "reward_empty", "reward.json"),
@@ -42,7 +47,7 @@ FAILING: dict[str, tuple[str, dict[str, str | None], str, str]] = {
         "image_build",
         "the reason",
     ),
-    "no such image": ('[environment]\ndocker_image = "gym.invalid/none"', {}, "configuration", "gym.invalid/none"),
+    "no such image": (NO_IMAGE, {}, "image_pull", "gym.invalid/none"),
     "no such user": (f'{BASE}[agent]\nuser = "nobody-at-all"', {}, "configuration", "nobody-at-all"),
     "an ill container": (
         f'{BASE}[environment.healthcheck]\ncommand = "echo it is ill; exit 1"\ninterval_sec = 0.1\nretries = 2',
@@ -94,6 +99,16 @@ async def test_every_fixture_proves_itself(
     assert {name: outcome(told) for name, told in found.items()} == {
         path.name: UNSOUND.get(path.name, reward) for path in folders
     }
+
+
+async def test_an_image_that_cannot_be_pulled_stops_no_other_task(
+    provider: SandboxProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = load_task(folder(tmp_path / "bad", NO_IMAGE)), load_task(folder(tmp_path / "good", BASE))
+    assert list(await images.prepare(provider, [bad, good], 1, lambda _: None)) == ["gym-base"]
+    assert f"{tmp_path}/bad/task.toml:2  environment.docker_image  the image `gym.invalid/none`" in caplog.text
+    with pytest.raises(UserError, match=r"bad/task\.toml:2"):
+        await images.prepare(provider, [bad], 1, lambda _: None)
 
 
 async def test_failures_have_kinds_of_their_own(provider: SandboxProvider, tmp_path: Path) -> None:
@@ -219,3 +234,44 @@ async def test_a_changed_folder_and_what_cannot_be_had_are_refused(provider: San
     assert changed.failure is not None
     assert (changed.failure.failure_kind, changed.failure.terminal) == ("malformed_task", True)
     await world.stop()
+
+
+class Returning(OracleAgent):
+    """Comes back in the next step with what it was lent in the one before."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.lent: list[Any] = []
+        self.found: list[str] = []
+
+    async def open(self, session: AgentSession) -> None:
+        """As its base, after a try with what it has kept."""
+        access = session.request.sandbox_access
+        assert access is not None
+        for kept in self.lent:
+            try:
+                await self.context.sandboxes("sandbox").connect(kept)
+                self.found.append("works")
+            except EpisodeFailure as failure:
+                self.found.append(failure.kind)
+        self.lent.append(access.connection.descriptor)
+        await super().open(session)
+
+
+async def test_each_step_lends_anew_and_services_go_on(provider: SandboxProvider, tmp_path: Path) -> None:
+    beat = "#!/bin/sh\nsetsid sh -c 'while :; do date +%N >/app/beat; sleep 0.02; done' >/dev/null 2>&1 </dev/null &\n"
+    runs = 'a=$(cat /app/beat); sleep 0.5; [ "$a" != "$(cat /app/beat)" ]; echo $((1 - $?)) >/logs/verifier/reward.txt'
+    steps = "".join(f'[[steps]]\nname = "{name}"\n' for name in ("one", "two"))
+    files: dict[str, str | None] = {"tests/test.sh": None, "solution/solve.sh": None}
+    for name, solution in (("one", beat), ("two", "#!/bin/sh\ntrue\n")):
+        files |= {
+            f"steps/{name}/instruction.md": "Do it.",
+            f"steps/{name}/tests/test.sh": f"#!/bin/sh\n{runs}\n",
+            f"steps/{name}/solution/solve.sh": solution,
+        }
+    world = build(Returning, provider, tmp_path / "run")
+    row = await world.result(folder(tmp_path / "task", f'{BASE}workdir = "/app"\n{steps}', files))
+    await world.stop()
+    assert [step["reward"] for step in (row.model_extra or {})["step_results"]] == [1.0, 1.0]
+    assert isinstance(world.agent, Returning)
+    assert world.agent.found == ["sandbox_lost"]
