@@ -13,6 +13,7 @@ from gym.tasks.rows import write_rows
 
 PATH = Path("benchmarks/mcqa/data/benchmark.jsonl")
 ASK = "{}\n\n{}\n\nThink it through, then end with one line: `Answer: X`, where X is the letter of your choice.\n"
+FIX = "a row has `question`, `choices` (a list, or A, B, ...) and `answer`"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -25,13 +26,20 @@ def prepare(file: str) -> str:
     source = Path(file)
     if not source.is_file():
         raise UserError(Problem(f"no such file: {file}", "set mcqa_file=FILE to a .jsonl or .csv file of questions"))
-    rows, problems = [], []
-    for number, given in _csv(source) if source.suffix == ".csv" else _json_lines(source):
-        try:
-            rows.append(row(number, given))
-        except ValueError as error:
-            fix = "a row has `question`, `choices` (a list, or A, B, ...) and `answer`"
-            problems.append(Problem(str(error), fix, f"{file}:{number}"))
+    rows, problems, lines = [], [], dict[str, int]()
+    try:
+        for number, given in _csv(source) if source.suffix == ".csv" else _json_lines(source):
+            try:
+                made = row(number, given)
+                if (first := lines.setdefault(made["task_id"], number)) != number:
+                    raise ValueError(f"the id `{made['task_id']}` is that of line {first} too")
+                rows.append(made)
+            except ValueError as error:
+                problems.append(Problem(str(error), FIX, f"{file}:{number}"))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(Problem(f"cannot be read: {error}", "save it as UTF-8", file)) from error
+    if not (rows or problems):
+        problems.append(Problem("has no questions", FIX, file))
     if problems:
         raise UserError(problems)
     write_rows(PATH, rows)
@@ -44,7 +52,9 @@ def row(number: int, given: Any) -> dict[str, Any]:
     Raises:
         ValueError: Something is missing, or does not fit.
     """
-    if not isinstance(given, dict) or not isinstance(given.get("question"), str):
+    if isinstance(given, ValueError):
+        raise ValueError(f"no JSON: {given}")
+    if not isinstance(given, dict) or not str(given.get("question") or "").strip():
         raise ValueError("no `question`")
     choices = _choices(given)
     answer = _letter(given.get("answer"), choices)
@@ -53,7 +63,7 @@ def row(number: int, given: Any) -> dict[str, Any]:
         "task_id": str(given.get("id") or given.get("task_id") or f"question-{number}"),
         "choices": choices,
         "answer": answer,
-        "responses_create_params": {"input": ASK.format(given["question"].strip(), listed)},
+        "responses_create_params": {"input": ASK.format(str(given["question"]).strip(), listed)},
     }
 
 
@@ -65,7 +75,10 @@ def _choices(given: dict[str, Any]) -> list[str]:
         choices = [given[letter] for letter in LETTERS if given.get(letter) not in (None, "")]
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         raise ValueError("no `choices`: from 2 to 26 of them")
-    return [str(choice) for choice in choices]
+    texts = [str(choice) for choice in choices]
+    if twice := next((text for text in texts if texts.count(text) > 1), None):
+        raise ValueError(f"the choice `{twice}` stands twice")
+    return texts
 
 
 def _letter(answer: Any, choices: list[str]) -> str:
@@ -81,12 +94,13 @@ def _letter(answer: Any, choices: list[str]) -> str:
 
 
 def _json_lines(source: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
+    # Strings of JSON may have other characters that count as line ends.
+    for number, line in enumerate(source.read_text(encoding="utf-8-sig").split("\n"), 1):
         if line.strip():
             try:
                 yield number, json.loads(line)
-            except ValueError:
-                yield number, None
+            except ValueError as error:
+                yield number, error
 
 
 def _csv(source: Path) -> Iterator[tuple[int, Any]]:

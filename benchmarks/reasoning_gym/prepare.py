@@ -25,6 +25,9 @@ def prepare(generators: list[str], size: int, seed: int) -> str:
         size: Tasks of each.
         seed: The same seed gives the same tasks.
     """
+    for name, value, least in (("size", size, 1), ("seed", seed, 0)):
+        if not isinstance(value, int) or value < least:
+            raise UserError(Problem(f"is {value!r}, and no whole number from {least}", key=f"reasoning_gym_{name}"))
     library, known = importlib.import_module("reasoning_gym"), _known()
     everything = generators == ["all"]
     if unknown := [name for name in generators if name not in known] if not everything else []:

@@ -67,7 +67,10 @@ def init(folder: Path, image: str) -> Path:
         raise UserError(Problem(f"`{name}` cannot be the name of a dataset", "use letters, digits, `-`, `_` and `.`"))
     if folder.exists():
         raise UserError(Problem(f"{shown(folder.absolute())} exists already", "name a folder that does not"))
-    for path, text in FILES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text.format(name=name, image=image), encoding="utf-8")
+    try:
+        for path, text in FILES.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text.format(name=name, image=image), encoding="utf-8")
+    except OSError as error:
+        raise UserError(Problem(f"{shown(folder.absolute())} cannot be written: {error.strerror}")) from error
     return folder

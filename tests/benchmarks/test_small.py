@@ -52,12 +52,13 @@ def test_right_answers_of_reasoning_gym_earn_1(tmp_path: Path) -> None:
     right = rewards("reasoning_gym", tmp_path, rows, lambda row: f"<answer>{row['entry']['answer']}</answer>", *chosen)
     assert right == [1.0] * 9
     assert max(rewards("reasoning_gym", tmp_path, rows, lambda _: "No idea.", *chosen)) < 1
-    run = gym(
-        "eval", "prepare", "--benchmark", "reasoning_gym", "reasoning_gym_generators=[chain_sun]",
-        cwd=tmp_path, module="gym",
-    )  # fmt: skip
-    assert "no generator chain_sun; did you mean `chain_sum`?" in run.stderr
-    assert "Traceback" not in run.stderr
+    for wrong, said in (
+        ("reasoning_gym_generators=[chain_sun]", "no generator chain_sun; did you mean `chain_sum`?"),
+        ("reasoning_gym_size=0", "reasoning_gym_size  is 0, and no whole number from 1"),
+    ):
+        run = gym("eval", "prepare", "--benchmark", "reasoning_gym", wrong, cwd=tmp_path, module="gym")
+        assert said in run.stderr
+        assert "Traceback" not in run.stderr
 
 
 CSV = "id,question,A,B,C,answer\nsum,What is 2 + 2?,3,4,5,B\n,Which is red?,blood,,grass,blood\n"
@@ -82,10 +83,14 @@ def test_questions_of_a_file(tmp_path: Path, file: str, text: str, expected: lis
 def test_mistakes_in_a_file_are_told_with_their_lines(tmp_path: Path) -> None:
     lines = ['{"question": "Is it?", "choices": ["yes"], "answer": 0}', "{", '{"question": "?", "choices": {"A": 1}}']
     lines += ['{"question": "Is it?", "choices": ["yes", "no"], "answer": "maybe"}']
+    lines += ['{"question": " ", "choices": ["a", "b"], "answer": 0}', '{"question": "?", "choices": ["a", "a"]}']
+    lines += ['{"id": "x", "question": "?", "choices": ["a", "b"], "answer": 0}'] * 2
     (tmp_path / "q.jsonl").write_text("\n".join(lines))
     run = gym("eval", "prepare", "--benchmark", "mcqa", "mcqa_file=q.jsonl", cwd=tmp_path, module="gym")
     assert run.returncode == 2
     told = run.stderr.splitlines()
-    assert [line.partition("  ")[0] for line in told[:4]] == [f"q.jsonl:{number}" for number in (1, 2, 3, 4)]
+    assert [line.partition("  ")[0] for line in told[:7]] == [f"q.jsonl:{number}" for number in (1, 2, 3, 4, 5, 6, 8)]
+    words = ("no JSON: Expecting", "no `question`", "the choice `a` stands twice", "is that of line 7 too")
+    assert [word for line, word in zip((1, 4, 5, 6), words, strict=True) if word not in told[line]] == []
     assert "`answer` is 'maybe', which is no letter, no index and no text of its 2 choices" in told[3]
     assert "Traceback" not in run.stderr

@@ -56,6 +56,8 @@ def test_a_new_dataset_is_sound(tmp_path) -> None:
     proof = json.loads(gym("dataset", "validate", "new", "--json", cwd=tmp_path).stdout)
     assert [(item["task"], item["sound"]) for item in proof] == [("first-task", True)]
     assert "new exists already" in here("dataset", "init", "new", cwd=tmp_path, code=2).stderr
+    inside = here("dataset", "init", "new/dataset.toml/more", cwd=tmp_path, code=2).stderr
+    assert "new/dataset.toml/more cannot be written: Not a directory" in inside
 
 
 def test_a_dataset_is_proven_by_its_solutions_and_by_doing_nothing(tasks) -> None:
