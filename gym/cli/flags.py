@@ -129,6 +129,7 @@ UNSUPPORTED = Flag(
     key="allow_unsupported_pairing",
 )
 INPUT = Flag("--input", "rows to run instead of the declared datasets", "FILE", key="input")
+TASK_IDS = Flag("--task-ids", "tasks to run, by id or pattern; several: task_ids=[a,b]", "ID", key="task_ids")
 LIMIT = Flag("--limit", "tasks to run", "N", kind="number", key="limit")
 REPEATS = Flag("--num-repeats", "attempts a task", "N", kind="number", key="num_repeats")
 NO_SERVE = Flag("--no-serve", "use the servers that `gym env start` runs", kind="switch")
@@ -142,6 +143,7 @@ RUN = (
     INPUT,
     Flag("--output", "run directory; one that has results is continued", "DIR", key="output"),
     SPLIT,
+    TASK_IDS,
     LIMIT,
     Flag("--concurrency", "episodes at once", "N", kind="number", key="concurrency"),
     REPEATS,

@@ -198,10 +198,13 @@ def _changed(dataset: Dataset, file: TomlFile) -> Iterator[Problem]:
 def _mismatches(dataset: Dataset, file: TomlFile) -> Iterator[Problem]:
     """What dataset.toml says of tasks and files that are not there, and folders of which it says nothing."""
     by_name = _by_name(dataset)
+    set_by: dict[str, str] = {}
     for key in dataset.table.gym.tasks:
         if key not in by_name:
             fix = did_you_mean(key, by_name) or "name a task by its folder, or by its organisation/name"
             yield _at(file, ("gym", "tasks", key), f"there is no task `{key}`", fix)
+        elif (other := set_by.setdefault(by_name[key].task_id, key)) != key:
+            yield _at(file, ("gym", "tasks", key), f"is the same task as `{other}`", "write its settings in one place")
     listed = set()
     for index, ref, entry in _listed(dataset):
         if entry is None:

@@ -23,6 +23,7 @@ from gym.planning.routes import agent_of
 from gym.servers.agent import AgentServer
 from gym.servers.base import describe
 from gym.tasks.rows import RowError, parse, read_lines
+from gym.tasks.selection import Selection, name_of
 
 if TYPE_CHECKING:
     from gym.harbor.task import Task
@@ -90,11 +91,14 @@ def _rows(made: Plan, planned: PlannedDataset) -> Iterator[tuple[HarborTaskData 
     """The tasks that the run would take; what is wrong with a row is told when the rows are collated."""
     settings = made.resolved.settings
     path = find(settings.input or planned.dataset.jsonl_fpath)
-    for count, (number, line) in enumerate(read_lines(path)):
-        if settings.limit is not None and count >= settings.limit:
+    selection = Selection(settings.task_ids, settings.limit)
+    for index, (number, line) in enumerate(read_lines(path)):
+        if selection.is_full:
             return
         try:
-            yield HarborTaskData.model_validate(_task_data(parse(line))), None
+            row = parse(line)
+            if selection.takes(name_of(row, index)):
+                yield HarborTaskData.model_validate(_task_data(row)), None
         except (RowError, ValidationError) as error:
             text = describe(error) if isinstance(error, ValidationError) else str(error)
             what = f"no row of a Harbor task: {text}"

@@ -22,6 +22,11 @@ class RunSettings(Budgets):
     limit: int | None = Field(
         None, ge=1, description="Tasks to run; null: all of the split.", json_schema_extra=OPERATIONAL
     )
+    task_ids: str | list[str] | None = Field(
+        None,
+        description="Tasks to run, by id or by patterns such as `django__*`; null: all of the split.",
+        json_schema_extra=OPERATIONAL,
+    )
     num_repeats: int | None = Field(
         None, ge=1, description="Attempts a task; null: as the dataset says.", json_schema_extra=OPERATIONAL
     )

@@ -24,6 +24,7 @@ from gym.rollouts.identity import task_digest
 from gym.servers.resources import ResourcesServer
 from gym.tasks import rows
 from gym.tasks.rows import RowError
+from gym.tasks.selection import Selection, name_of
 
 
 @dataclass
@@ -73,7 +74,7 @@ def collate(plan: Plan, target: Path) -> TaskFile:
 
 def _limited(plan: Plan, collated: TaskFile) -> Iterator[tuple[dict[str, Any], str]]:
     settings = plan.resolved.settings
-    left = settings.limit
+    selection = Selection(settings.task_ids, settings.limit)
     for planned in plan.datasets:
         collated.repeats[planned.taskset] = settings.num_repeats or planned.dataset.num_repeats
     if settings.input is not None:
@@ -81,18 +82,21 @@ def _limited(plan: Plan, collated: TaskFile) -> Iterator[tuple[dict[str, Any], s
     else:
         sources = [(find(planned.dataset.jsonl_fpath), planned) for planned in plan.datasets]
     for path, planned in sources:
-        for row in _rows(plan, path, planned, collated):
-            if left is not None and left <= 0:
-                return
-            left = None if left is None else left - 1
-            yield row
+        yield from _rows(plan, path, planned, collated, selection)
+    selection.finish()
 
 
-def _rows(plan: Plan, path: Path, planned: PlannedDataset, collated: TaskFile) -> Iterator[tuple[dict[str, Any], str]]:
+def _rows(
+    plan: Plan, path: Path, planned: PlannedDataset, collated: TaskFile, selection: Selection
+) -> Iterator[tuple[dict[str, Any], str]]:
     problems = rows.Problems(path)
     for index, (number, line) in enumerate(rows.read_lines(path)):
+        if selection.is_full:
+            break
         try:
             row = rows.parse(line)
+            if not selection.takes(name_of(row, index)):
+                continue
             if not rows.is_task_row(row):
                 _refuse_flat_input(plan, planned)
                 row = rows.wrap(row, planned.taskset, index)

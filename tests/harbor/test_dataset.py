@@ -84,6 +84,7 @@ def test_the_listed_digests_hold(here) -> None:
             "set/dataset.toml:2  gym.defaults.timeout_multiplier  wants a number",
         ),
         ("[gym.tasks.c.agent]\nuser = 'x'", "set/dataset.toml:1  gym.tasks.c  there is no task `c`"),
+        ("[gym.tasks.a]\n[gym.tasks.'o/a']", "set/dataset.toml:2  gym.tasks.o/a  is the same task as `a`"),
         ("[gym.tasks.a.task]\nname = 'x/y'", "set/dataset.toml:1  gym.tasks.a.task  unknown key `task`"),
         ("[gym.tasks.a.agent]\nuser = true", "set/dataset.toml:2  agent.user  wants text that is not empty or an"),
         ('[gym.tasks."o/b".environment]\ncpu = 2', "set/dataset.toml:2  environment.cpu  unknown key `cpu`; did you"),
