@@ -69,3 +69,8 @@ def test_without_files_the_groups_are_composed(tmp_path) -> None:
     assert plan["run"] == "onboarding"
     assert any(item.get("is_script") for item in plan["instances"])
     assert plan["sandboxes"]
+
+
+def test_without_a_benchmark_it_says_how_one_is_chosen(tmp_path) -> None:
+    refused = here("eval", "plan", "--agent", "oracle", cwd=tmp_path, code=2).stderr
+    assert refused.startswith("benchmark  no benchmark is chosen; choose one: benchmark=NAME (`gym list benchmarks`)")
