@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from gym.apis.fields import DROPPED_OF_TOOLS, cannot, is_dropped, only
+from gym.apis.events import TEXTS, deltas_of
+from gym.apis.fields import DROPPED_OF_TOOLS, EMPTY, NoPlace, is_dropped, only
 from gym.apis.responses import Item, ResponsesRequest, texts_of
 from gym.servers.base import ServerError, describe
 
@@ -63,6 +64,23 @@ def neutral(fields: Mapping[str, Any]) -> ResponsesRequest:
         raise ServerError(400, describe(error)) from error
 
 
+def further(extra: Mapping[str, Any] | None, neutral_names: Collection[str], api: str) -> dict[str, Any]:
+    """The fields of a client's request beside those that are converted, as they are.
+
+    Args:
+        extra: The fields.
+        neutral_names: Names that mean something in a neutral request, and nothing in the client's API.
+        api: Of which API the client's is none.
+
+    Raises:
+        NoPlace: For a field of such a name.
+    """
+    for name, value in (extra or {}).items():
+        if name in neutral_names and value not in EMPTY:
+            raise NoPlace(name, api)
+    return {name: value for name, value in (extra or {}).items() if name not in neutral_names}
+
+
 def required(mapping: Mapping[str, Any], key: str, where: str) -> Any:
     """A value that must be there.
 
@@ -85,8 +103,7 @@ def carried(request: ResponsesRequest, api: str, known: Collection[str]) -> dict
         if name in known:
             found[name] = value
         elif not is_dropped(name, value):
-            shown = f"`{name}: {value}`" if isinstance(value, str | int | float) else f"`{name}`"
-            raise cannot(shown, api)
+            raise NoPlace(name, api, value=value)
     return found
 
 
@@ -111,7 +128,7 @@ def function_tools(request: ResponsesRequest, api: str) -> list[FunctionTool]:
 
 def _function_tool(tool: Mapping[str, Any], where: str, api: str) -> FunctionTool:
     if tool.get("type") != "function":
-        raise cannot(f"a tool of type `{tool.get('type')}` ({where})", api)
+        raise NoPlace(where, api, f"a tool of type `{tool.get('type')}`")
     only(tool, ("name", "description", "parameters", "strict"), where, api, DROPPED_OF_TOOLS)
     parameters = tool.get("parameters") or {"type": "object", "properties": {}}
     return FunctionTool(required(tool, "name", where), tool.get("description"), parameters, tool.get("strict"))
@@ -131,8 +148,11 @@ def tool_choice(request: ResponsesRequest, api: str) -> tuple[str, str] | None:
     if choice in ("auto", "none", "required"):
         return choice, ""
     if isinstance(choice, Mapping) and choice.get("type") == "function":
+        only(choice, ("name",), "tool_choice", api, {})
         return "function", required(choice, "name", "tool_choice")
-    raise cannot(f"`tool_choice: {choice}`", api)
+    if isinstance(choice, Mapping):
+        raise NoPlace("tool_choice.type", api, value=choice.get("type"))
+    raise NoPlace("tool_choice", api, value=choice)
 
 
 def runs(request: ResponsesRequest, api: str) -> Iterator[tuple[str, list[Placed]]]:
@@ -151,10 +171,12 @@ def _role(where: str, item: Item, api: str) -> str:
     if kind == "message":
         role = str(item.get("role"))
         if role not in MESSAGE_ROLES:
-            raise cannot(f"a message of role `{role}` ({where})", api)
+            raise NoPlace(where, api, f"a message of role `{role}`")
     elif kind not in ROLES:
-        raise cannot(f"an item of type `{kind}` ({where})", api)
+        raise NoPlace(where, api, f"an item of type `{kind}`")
     only(item, ITEM_FIELDS[kind], where, api)
+    for key in ("summary", "content") if kind == "reasoning" else ():
+        parts(item.get(key) or [], REASONING_PARTS, f"{where}.{key}", api)
     return role if kind == "message" else ROLES[kind]
 
 
@@ -179,7 +201,7 @@ def parts(
     for at, part in enumerate(content):
         kind = str(part.get("type")) if isinstance(part, Mapping) else type(part).__name__
         if kind not in table:
-            raise cannot(f"a part of type `{kind}` ({where}[{at}])", api)
+            raise NoPlace(f"{where}[{at}]", api, f"a part of type `{kind}`")
         only(part, PART_FIELDS.get(kind, ("text",)), f"{where}[{at}]", api)
         converted.append(table[kind](part, f"{where}[{at}]"))
     return converted
@@ -197,6 +219,8 @@ TEXT_PARTS = {"input_text": _text, "output_text": _text, "text": _text}
 SPOKEN_PARTS = {**TEXT_PARTS, "refusal": _refusal}
 """What an assistant message may hold: its own refusals are sent back as its text."""
 
+REASONING_PARTS = dict.fromkeys(("summary_text", "reasoning_text", "text"), _text)
+
 
 def image_url(part: Mapping[str, Any], where: str, api: str) -> str:
     """The URL of an `input_image` part, http(s) or data.
@@ -205,7 +229,7 @@ def image_url(part: Mapping[str, Any], where: str, api: str) -> str:
         ServerError: 400 for an image that is named by a file id.
     """
     if part.get("file_id") is not None:
-        raise cannot(f"`{where}.file_id`", api)
+        raise NoPlace(f"{where}.file_id", api)
     return str(required(part, "image_url", where))
 
 
@@ -213,6 +237,14 @@ def text_content(item: Item, where: str, api: str) -> str:
     """The text of a message that must be only text."""
     table = SPOKEN_PARTS if item.get("role") == "assistant" else TEXT_PARTS
     return "".join(parts(item.get("content") or "", table, f"{where}.content", api))
+
+
+def unread_part(item: Item) -> str | None:
+    """The type of a part that has no text, of a message that has no other."""
+    content = item.get("content")
+    if not isinstance(content, list) or any(deltas_of(item)):
+        return None
+    return next((str(part.get("type")) for part in content if part.get("type") not in TEXTS), None)
 
 
 def spoken_text(item: Item, key: str) -> str:

@@ -24,7 +24,7 @@ error has it, as no one but this server tries a request again."""
 
 
 class ProviderFailure(EpisodeFailure):
-    """A provider failed or refused.
+    """A provider failed or refused. Its message is one line.
 
     Attributes:
         status: The provider's own HTTP status; None where there was no answer.
@@ -43,7 +43,7 @@ class ProviderFailure(EpisodeFailure):
         details: Mapping[str, Any] | None = None,
         retry_after: str | None = None,
     ) -> None:
-        super().__init__(kind, message)
+        super().__init__(kind, " ".join(message.split()))
         self.status = status
         self.text = text
         self.details = dict(details or {})
@@ -96,19 +96,61 @@ def provider_failure(status: int, answer: Any, text: str = "") -> ProviderFailur
     return ProviderFailure(kind, said, status=status, text=said, details=details)
 
 
-def status_within(answer: Any) -> int | None:
-    """The status of an error that came with status 200, as gateways send it when their own upstream fails."""
-    code = _error_in(answer).get("code")
-    return code if isinstance(code, int) and 400 <= code <= 599 else None
+def failure_in(said: Any, event: str = "") -> ProviderFailure | None:
+    """What an answer, or an event of a stream, of any API tells itself that went wrong; None: nothing did.
+
+    Gateways answer with status 200 although their own upstream fails, before the answer or in the middle of it.
+
+    Args:
+        said: The decoded JSON.
+        event: The event's name.
+    """
+    return failure_shown(said, event) or failure_hidden(said)
 
 
-def failure_within_stream(answer: Any) -> ProviderFailure:
-    """The failure that an error event in the middle of a stream is: a 5xx, unless it says otherwise."""
+def failure_shown(said: Any, event: str = "") -> ProviderFailure | None:
+    """An error in the API's own shape, which clients of the API take for one. Arguments as `failure_in`."""
+    if not isinstance(said, dict):
+        return None
+    if said.get("type") == "response.failed":
+        return failure_of_error(said.get("response"))
+    if said.get("error") or "error" in (event, said.get("type"), said.get("object")):
+        return failure_of_error(said)
+    return None
+
+
+def failure_hidden(said: Any) -> ProviderFailure | None:
+    """A failure that clients take for an answer: a choice or a response that came to no good end."""
+    if not isinstance(said, dict):
+        return None
+    choices = said.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and (choice.get("error") or choice.get("finish_reason") in FAILED_FINISHES):
+            ended = f"the answer ended with the finish reason `{choice.get('finish_reason')}`"
+            return failure_of_error({"error": choice.get("error") or ended})
+    answer = said.get("response") if said.get("type") in RESPONSE_ENDS else said
+    if isinstance(answer, dict) and (answer.get("object") == "response" or "output" in answer):
+        status = answer.get("status")
+        if status not in (None, "completed", "incomplete"):
+            return failure_of_error({"error": answer.get("error") or f"the response ended with the status `{status}`"})
+    return None
+
+
+def failure_of_error(answer: Any) -> ProviderFailure:
+    """The failure that an error without an HTTP status is: a 5xx, unless it says otherwise."""
     error = _error_in(answer)
+    code = error.get("code")
     named = {name: status for status, name in ANTHROPIC_TYPES.items()} | STATUS_OF_CODES
     known = (named.get(str(error.get(name))) for name in ("code", "type"))
-    return provider_failure(status_within(answer) or next(filter(None, known), 500), answer, "an error event")
+    status = code if isinstance(code, int) and 400 <= code <= 599 else next(filter(None, known), 500)
+    return provider_failure(status, answer, "an error event")
 
+
+FAILED_FINISHES = ("error", "abort")
+"""Finish reasons of a choice whose generation failed: of gateways, and of an engine that gave it up."""
+
+RESPONSE_ENDS = ("response.completed", "response.incomplete")
+"""Events of a Responses stream that have the response in its end."""
 
 STATUS_OF_CODES = {
     "context_length_exceeded": 400,
@@ -119,17 +161,29 @@ STATUS_OF_CODES = {
 
 
 def _error_in(answer: Any) -> Mapping[str, Any]:
-    error = answer.get("error") if isinstance(answer, Mapping) else None
-    return error if isinstance(error, Mapping) else {}
+    """The error object of a body; some engines have its fields in the body itself."""
+    if not isinstance(answer, Mapping):
+        return {}
+    error = answer.get("error")
+    if isinstance(error, Mapping):
+        return error
+    fields = answer if error is None and "error" in (answer.get("object"), answer.get("type")) else {}
+    return {name: value for name, value in fields.items() if value != "error"}
 
 
 def _message_of(answer: Any) -> str:
-    """The text of an error body: `error.message`, `error`, `message` or `detail`; empty for any other shape."""
+    """The text of an error body: `error.message`, `error`, `message` or `detail`; empty for any other shape.
+
+    Gateways put the reason of the provider behind them into `error.metadata.raw`.
+    """
     if not isinstance(answer, Mapping):
         return ""
     found = answer.get("error") or answer.get("message") or answer.get("detail") or ""
+    metadata = found.get("metadata") if isinstance(found, Mapping) else None
+    reason = metadata.get("raw") if isinstance(metadata, Mapping) else None
     found = found.get("message", found) if isinstance(found, Mapping) else found
-    return found if isinstance(found, str) else json.dumps(found)
+    said, why = (text if isinstance(text, str) else json.dumps(text) for text in (found, reason or ""))
+    return said if why in said else f"{said}: {why}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from gym.servers.base import ServerError
@@ -61,10 +62,15 @@ DROPPED_OF_TOOLS: dict[str, Callable[[Any], bool]] = {
     "cache_control": _always,
     "defer_loading": _always,
     "eager_input_streaming": _always,
-    "input_examples": _always,
     "output_schema": _always,
 }
 """The same for the fields of a tool. A deferred tool is offered at once, like any other."""
+
+DROPPED_OF_REASONING: Dropped = {"exclude": _one_of(False), "summary": _always}
+"""The same for the fields of OpenRouter's `reasoning` in Chat Completions."""
+
+DROPPED_OF_THINKING: Dropped = {"display": _always}
+"""The same for the fields of `thinking`: whether its text is shown is no matter of what is thought."""
 
 DROPPED_WITHIN: Dropped = {
     "annotations": _always,
@@ -93,26 +99,68 @@ had about themselves."""
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-def is_dropped(name: str, value: Any) -> bool:
+class NoPlace(ServerError):
+    """Something of a request that an API has no place for: a refusal with status 400 that names it.
+
+    Args:
+        place: Where it is, such as `messages[2].name`.
+        what: What is there, where its place does not say that.
+        value: The value for which there is no place, where another one would have one.
+    """
+
+    def __init__(self, place: str, api: str, what: str = "", value: Any = None) -> None:
+        shown = str(value) if isinstance(value, str | int | float) else ""
+        named = f"{what} ({place})" if what else f"`{place}: {shown}`" if shown else f"`{place}`"
+        super().__init__(400, f"{named} cannot be carried to {api}")
+        self.place, self.what, self.value = place, what, value
+
+    def told(self, api: str, places: Mapping[str, str]) -> NoPlace:
+        """The same in the words of a client, which calls some places otherwise."""
+        return NoPlace(renamed(self.place, places), api, self.what, self.value)
+
+
+def renamed(place: str, places: Mapping[str, str]) -> str:
+    """A place by the names that `places` has for it, or for the nearest place around it.
+
+    >>> renamed("input[3].content[0]", {"input[3]": "messages[2]"})
+    'messages[2].content[0]'
+    """
+    around = place
+    while around and around not in places:
+        around = around[: max(around.rfind("."), around.rfind("["), 0)]
+    return places[around] + place[len(around) :] if around else place
+
+
+@contextmanager
+def told(api: str, places: Callable[[], Mapping[str, str]] = dict) -> Iterator[None]:
+    """Lets refusals name the API that has no place, and the place as the client calls it."""
+    try:
+        yield
+    except NoPlace as refused:
+        raise refused.told(api, places()) from refused.__cause__
+
+
+def is_dropped(name: str, value: Any, dropped: Dropped = DROPPED) -> bool:
     """Whether a field of that value is on the list of what is dropped on purpose."""
-    return DROPPED.get(name, _never)(value)
-
-
-def cannot(what: str, api: str) -> ServerError:
-    """The refusal of something that the API has no place for."""
-    return ServerError(400, f"{what} cannot be carried to {api}")
+    return dropped.get(name, _never)(value)
 
 
 def only(
-    mapping: Mapping[str, Any], known: Collection[str], where: str, api: str, dropped: Dropped = DROPPED_WITHIN
+    mapping: Mapping[str, Any],
+    known: Collection[str],
+    where: str,
+    api: str,
+    dropped: Dropped = DROPPED_WITHIN,
+    *,
+    has_type: bool = True,
 ) -> None:
-    """Refuses what a mapping has beside the fields that are known, and `type`.
+    """Refuses what a mapping has beside the fields that are known, and `type` where it has one.
 
     Raises:
-        ServerError: 400 for a field that is neither known nor dropped.
+        NoPlace: For a field that is neither known nor dropped.
     """
     for name, value in mapping.items():
-        if name in known or name == "type" or value in EMPTY:
+        if name in known or value in EMPTY or (has_type and name == "type"):
             continue
-        if not dropped.get(name, _never)(value):
-            raise cannot(f"`{where}.{name}`", api)
+        if not is_dropped(name, value, dropped):
+            raise NoPlace(f"{where}.{name}", api)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 Item = dict[str, Any]
 """One Responses item: a message, reasoning, function_call, function_call_output, ..."""
@@ -72,6 +72,17 @@ class ResponsesRequest(BaseModel):
     max_output_tokens: int | None = None
     metadata: dict[str, Any] | None = None
     stream: bool = False
+    _places: Callable[[], Mapping[str, str]] = PrivateAttr(default=dict)
+
+    def clients_places(self) -> Mapping[str, str]:
+        """What the client calls a place, such as `messages[2]` for `input[3]`, where that is another name."""
+        return self._places()
+
+    def placed(self, places: Callable[[], Mapping[str, str]]) -> Self:
+        """The request with the client's names of its places, which are only made where one is told."""
+        placed = self.model_copy()
+        placed._places = places
+        return placed
 
     def items(self) -> list[Item]:
         """The input as a list of items: a text is one user message."""

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 MEDIA_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """One event: its name (empty where it has none) and its data."""
 
     event: str
@@ -30,6 +30,18 @@ def encoded(data: Mapping[str, Any], event: str = "") -> bytes:
     """An event with JSON data."""
     text = _to_json(data)
     return f"event: {event}\ndata: {text}\n\n".encode() if event else f"data: {text}\n\n".encode()
+
+
+def decoded(text: str | bytes) -> Any:
+    """JSON data. Half of a surrogate pair, which models write at times, is read too.
+
+    Raises:
+        ValueError: The text is no JSON.
+    """
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
 
 
 class Parser:
@@ -46,9 +58,12 @@ class Parser:
         if b"\n" not in piece and b"\r" not in piece:
             return []
         buffer = b"".join(self._rest)
-        # A carriage return at the very end may be the first half of a line's end.
-        held = b"\r" if buffer.endswith(b"\r") else b""
-        lines = buffer[: len(buffer) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        held = b""
+        if b"\r" in buffer:
+            # A carriage return at the very end may be the first half of a line's end.
+            held = b"\r" if buffer.endswith(b"\r") else b""
+            buffer = buffer[: len(buffer) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = buffer.split(b"\n")
         self._rest = [lines.pop() + held]
         return [sent for line in lines if (sent := self._line(line)) is not None]
 

@@ -7,18 +7,19 @@ import base64
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gym.apis.errors import api_error
+from gym.apis.ending import Ending
+from gym.apis.errors import ProviderFailure, api_error
 from gym.apis.estimate import CHARACTERS_PER_TOKEN
 from gym.capture.budget import Budgets, Meter, PolicyCalls, Spent, Ticket
 from gym.capture.failure import told
 from gym.capture.prices import FREE, Cost, Price, cost_of, price_of
-from gym.capture.store import Store
-from gym.capture.usage import Tokens, tokens_of
+from gym.capture.store import Kind, Store
+from gym.capture.usage import Tokens, characters_in, tokens_of
 from gym.failures import EpisodeFailure
 from gym.servers.base import Call
 from gym.servers.contract import ACTIVATION_HEADER, INVOCATION_HEADER, SESSION_HEADER
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from gym.apis.clients.api import ClientApi
 
 CLIENT_LEFT = 499
+COUNT = "/count_tokens"
+"""Where the tokens of a request are counted, behind the path of its API."""
+
+REFUSED = "refused"
+"""How a request that the server did not take is counted: it has no kind of failure."""
+
 EXPECTED_OUTPUT_TOKENS = 1000
 """What a call that sets no limit is expected to answer."""
 
@@ -34,10 +41,22 @@ _current: ContextVar[Exchange | None] = ContextVar("gym_exchange", default=None)
 log = logging.getLogger(__name__)
 
 
+def limit_in(body: Mapping[str, Any]) -> int | None:
+    """The limit of output tokens in a request of any API; None where it has none."""
+    limits = (body.get(name) for name in ("max_output_tokens", "max_completion_tokens", "max_tokens"))
+    return next((value for value in limits if isinstance(value, int) and value > 0), None)
+
+
 def note_tokens(tokens: Tokens) -> None:
     """Says what the provider told of the tokens, where the client's API cannot say it, or not as it was told."""
     if (exchange := _current.get()) is not None:
         exchange.tokens = tokens
+
+
+def note_token_ids(fields: Mapping[str, Any]) -> None:
+    """Says token ids and log probabilities that the client's API has no place for."""
+    if fields and (exchange := _current.get()) is not None:
+        exchange.token_ids = fields
 
 
 def note_error(error: Exception) -> None:
@@ -54,13 +73,24 @@ def note_attempts(number: int) -> None:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client asks. `size` is the length of its body in characters, where that is known."""
+    """What a client asks.
+
+    Attributes:
+        size: Length of its body in characters, where that is known.
+        kind: A call of the model, or a count of the tokens that one would have.
+    """
 
     api: ClientApi
     body: Mapping[str, Any]
     call: Call
     stream: bool = False
     size: int = 0
+    kind: Kind = "call"
+
+    @property
+    def path(self) -> str:
+        """Path of the API."""
+        return self.api.path + (COUNT if self.kind == "count" else "")
 
 
 class CallBook:
@@ -76,21 +106,24 @@ class CallBook:
     ) -> None:
         self.name = name
         self._meter = Meter(budgets)
-        self._counts_ahead = bool(budgets.given())
+        self._has_budgets = bool(budgets.given())
         self._prices = prices
         self._store = store
         self._costs_nothing = costs_nothing
         self._warned: set[str] = set()
 
-    async def open(self, asked: Asked, model: str) -> Exchange:
+    async def open(self, asked: Asked, model: str, limit: int | None = None) -> Exchange:
         """Lets a call begin, when its budgets have room for it.
+
+        Args:
+            limit: The most output tokens that it may have; None: nobody says.
 
         Raises:
             EpisodeFailure: `budget_exhausted` or `run_budget_exhausted`.
         """
         exchange = Exchange(self, asked, model, FREE if self._costs_nothing else price_of(self._prices, model))
         try:
-            expected = exchange.expected() if self._counts_ahead else Tokens()
+            expected = exchange.expected(limit) if self._has_budgets else Tokens()
             usd = exchange.price.of(expected) if exchange.price else None
             exchange.ticket = await self._meter.admit(
                 asked.call.rollout, expected.total or 0, usd or 0.0, run=asked.call.run
@@ -103,6 +136,10 @@ class CallBook:
             raise
         return exchange
 
+    def count(self, asked: Asked, model: str) -> Exchange:
+        """Begins a count of tokens: it is recorded, and draws on no budget."""
+        return Exchange(self, asked, model, None)
+
     def take(self, rollout: str, run: str | None) -> PolicyCalls:
         """What a rollout that has ended used; it is forgotten here."""
         return self._meter.take(rollout, run=run)
@@ -110,15 +147,17 @@ class CallBook:
     def close(self, exchange: Exchange, answer: bytes, status: int, error: Mapping[str, Any] | None) -> None:
         """Counts and records a call that has ended."""
         tokens, cost = exchange.tokens or Tokens(), self._cost(exchange) if answer else Cost()
-        if answer and error is None and cost.usd is None:
+        if answer and error is None and cost.usd is None and exchange.ticket is not None:
             self._warn(exchange)
         if exchange.ticket is not None:
-            spent = exchange.spent(answer, cost) if answer else Spent()
+            spent = exchange.spent(answer, cost) if answer and self._has_budgets else Spent()
             self._meter.settle(exchange.ticket, tokens, cost, spent, answered=bool(answer))
+            if error is not None:
+                self._meter.failed(exchange.ticket, error["kind"] or REFUSED, exchange.silent_seconds(status))
         if self._store is not None:
             counted = {"tokens": tokens.known() or None, "cost_usd": cost.usd, "cost_source": cost.source}
             said = {name: value for name, value in {**exchange.head(), **counted}.items() if value is not None}
-            self._store.add(said | _end(answer, status, error), exchange.asked.body)
+            self._store.add(said | _end(answer, status, error), exchange.asked.body, exchange.asked.kind)
 
     def _cost(self, exchange: Exchange) -> Cost:
         if exchange.ticket is None:
@@ -142,10 +181,11 @@ class Exchange:
     """A call that has begun.
 
     Attributes:
-        ticket: What it has reserved; None where it was refused.
+        ticket: What it has reserved; None where it was refused, or needs none.
         tokens: What it used, as far as that is known.
         attempts: How often the provider was asked.
-        noted: What an answer tells that went wrong, though it came whole.
+        token_ids: Those of its answer, where the answer itself has no place for them.
+        noted: What an answer that was passed on as it is tells that went wrong.
     """
 
     book: CallBook
@@ -155,18 +195,18 @@ class Exchange:
     ticket: Ticket | None = None
     tokens: Tokens | None = None
     attempts: int | None = None
+    token_ids: Mapping[str, Any] | None = None
     noted: Exception | None = None
     _started_at: float = field(default_factory=time.time)
     _begun: float = field(default_factory=time.perf_counter)
     _first_byte: float | None = None
     _is_over: bool = False
 
-    def expected(self) -> Tokens:
+    def expected(self, limit: int | None) -> Tokens:
         """What it will need, as far as that can be told before."""
-        body = self.asked.body
-        limits = (body.get(name) for name in ("max_output_tokens", "max_completion_tokens", "max_tokens"))
-        limit = next((value for value in limits if isinstance(value, int) and value > 0), EXPECTED_OUTPUT_TOKENS)
-        return Tokens(input_tokens=self._characters() // CHARACTERS_PER_TOKEN, output_tokens=limit)
+        answers = self.asked.body.get("n")
+        wrote = (limit or EXPECTED_OUTPUT_TOKENS) * (answers if isinstance(answers, int) and answers > 0 else 1)
+        return Tokens(input_tokens=self._characters() // CHARACTERS_PER_TOKEN, output_tokens=wrote)
 
     def spent(self, answer: bytes, cost: Cost) -> Spent:
         """What it takes from its budgets. What it does not tell is estimated, which no record shows."""
@@ -175,10 +215,18 @@ class Exchange:
         tokens = replace(
             told,
             input_tokens=self._characters() // CHARACTERS_PER_TOKEN if read is None else read,
-            output_tokens=len(answer) // CHARACTERS_PER_TOKEN if wrote is None else wrote,
+            output_tokens=self._written(answer) // CHARACTERS_PER_TOKEN if wrote is None else wrote,
         )
         usd = cost.usd if cost.usd is not None or self.price is None else self.price.of(tokens)
         return Spent(tokens.total or 0, usd or 0.0)
+
+    def silent_seconds(self, status: int) -> float:
+        """How long its client waited before it left, without a byte; 0 for any other end."""
+        is_silent = status == CLIENT_LEFT and self._first_byte is None
+        return time.perf_counter() - self._begun if is_silent else 0.0
+
+    def _written(self, answer: bytes) -> int:
+        return characters_in(answer, stream=self.asked.stream)
 
     def _characters(self) -> int:
         return self.asked.size or len(str(self.asked.body))
@@ -195,13 +243,14 @@ class Exchange:
             "activation": who.activation if who else _number(call.headers.get(ACTIVATION_HEADER)),
             "invocation": call.headers.get(INVOCATION_HEADER),
             "api": asked.api.name,
-            "path": asked.api.path,
+            "path": asked.path,
             "stream": asked.stream,
             "model": self.model,
             "started_at": round(self._started_at, 6),
             "first_byte_seconds": None if self._first_byte is None else round(self._first_byte, 6),
             "seconds": round(time.perf_counter() - self._begun, 6),
             "attempts": self.attempts,
+            "token_ids": self.token_ids,
         }
 
     @contextmanager
@@ -254,7 +303,10 @@ class Exchange:
 
     def answered(self, answer: bytes) -> None:
         """It has ended well."""
-        self._over(answer, 200, None if self.noted is None else told(self.noted))
+        if self.noted is None:
+            self._over(answer, 200, None)
+        else:
+            self.failed(self.noted, answer)
 
     def failed(self, error: Exception, answer: bytes = b"") -> None:
         """It has failed, after so much of its answer."""
@@ -262,7 +314,12 @@ class Exchange:
 
     def left(self, answer: bytes = b"") -> None:
         """Its client has gone, after so much of the answer."""
-        if self.asked.api.complete.search(answer):
+        ending = Ending(self.asked.api.ends)
+        with suppress(ProviderFailure):
+            ending.feed(answer)
+        if ending.failure is not None:
+            self.failed(ending.failure, answer)
+        elif ending.complete:
             self.answered(answer)
         else:
             self._over(answer, CLIENT_LEFT, {"kind": "cancelled", "message": "the client left before the end"})

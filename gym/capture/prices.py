@@ -31,14 +31,15 @@ class Price(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    input: Usd = Field(description="Input tokens that were not cached.")
+    input: Usd = Field(description="Input tokens that were neither read from a cache nor written to one.")
     cached_input: Usd | None = Field(None, description="Input tokens read from the provider's cache; null: as `input`.")
+    cache_write: Usd | None = Field(None, description="Input tokens written to the provider's cache; null: as `input`.")
     output: Usd = Field(description="Output tokens, reasoning included.")
 
     @property
     def is_zero(self) -> bool:
         """Whether nothing costs anything, however many tokens there are."""
-        return not (self.input or self.cached_input or self.output)
+        return not (self.input or self.cached_input or self.cache_write or self.output)
 
     def of(self, tokens: Tokens) -> float | None:
         """The cost in USD; None where the tokens are not known."""
@@ -47,15 +48,17 @@ class Price(BaseModel):
         if tokens.input_tokens is None or tokens.output_tokens is None:
             return None
         cached = min(tokens.cached_input_tokens or 0, tokens.input_tokens)
+        written = min(tokens.cache_write_input_tokens or 0, tokens.input_tokens - cached)
         cached_price = self.input if self.cached_input is None else self.cached_input
-        read = (tokens.input_tokens - cached) * self.input + cached * cached_price
+        write_price = self.input if self.cache_write is None else self.cache_write
+        read = (tokens.input_tokens - cached - written) * self.input + cached * cached_price + written * write_price
         return (read + tokens.output_tokens * self.output) / MILLION
 
 
 Prices = dict[str, Price]
 """Prices by the model's name, or by a pattern such as `local/*`."""
 
-FREE = Price(input=0, cached_input=0, output=0)
+FREE = Price(input=0, output=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ def load(path: Path) -> Prices:
     return prices
 
 
-FORM = "a price is `{input: ..., cached_input: ..., output: ...}`, in USD per million tokens"
+FORM = "a price is `{input: ..., cached_input: ..., cache_write: ..., output: ...}`, in USD per million tokens"
 _WRONG = {"missing": "is missing", "extra_forbidden": "is unknown", "model_type": "is no price"}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -48,6 +49,7 @@ class ModelCall:
         tokens: As far as they are known.
         cost_usd: None where it is unknown.
         cost_source: `provider`, `table`, or `free` for a model that costs nothing by its nature.
+        token_ids: Token ids and log probabilities where the answer's API has no place for them; else they are in it.
         attempts: Requests to the provider. None where the server does not say.
     """
 
@@ -72,6 +74,7 @@ class ModelCall:
     cost_usd: float | None = None
     cost_source: str | None = None
     attempts: int | None = None
+    token_ids: dict[str, Any] = field(default_factory=dict)
 
     def answer_json(self) -> Any:
         """The answer as decoded JSON; of a stream, the decoded data of its events, without `[DONE]`."""
@@ -91,8 +94,15 @@ class _History:
     messages: tuple[str, ...]
 
 
+Head = tuple[int, int, dict[str, Any]]
+"""Where a line is, its length, and what tells whose it is."""
+
+
 class CallFile:
     """One file of calls. Holds where its messages are, and reads them when they are asked for.
+
+    Attributes:
+        heads: Where its calls are, and whose; `counts`: the same for counts of tokens.
 
     Raises:
         UserError: The file cannot be read, or has a line that is no record. A torn last line is no record yet.
@@ -107,8 +117,10 @@ class CallFile:
         except OSError as error:
             raise UserError(Problem(f"cannot read the file: {error.strerror}", where=str(path))) from error
         self._value = lru_cache(KEPT_VALUES)(self._read)
+        self.heads: list[Head] = []
+        self.counts: list[Head] = []
         try:
-            self.heads: list[tuple[int, int, dict[str, Any]]] = list(self._heads())
+            self._index()
         except UserError:
             self.close()
             raise
@@ -132,7 +144,11 @@ class CallFile:
         Raises:
             UserError: Its line is no record, or a line that it needs is missing.
         """
-        start, length, _ = self.heads[number]
+        return self.at(self.heads[number])
+
+    def at(self, head: Head) -> ModelCall:
+        """The call, or the count, of a head. Raises as `call`."""
+        start, length, _ = head
         try:
             return self._call(start, length)
         except (LookupError, ValueError, TypeError, AttributeError) as error:
@@ -149,8 +165,8 @@ class CallFile:
         given = {name: value for name, value in said.items() if name in _FIELDS}
         return ModelCall(request=request, answer=raw, tokens=Tokens(**said.get("tokens", {})), **given)
 
-    def _heads(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Where the calls are, with what tells whose they are; notes on the way where all else is."""
+    def _index(self) -> None:
+        """Notes where everything is; of calls and counts, also what tells whose they are."""
         offset = 0
         for number, raw in enumerate(self._file, 1):
             start, offset = offset, offset + len(raw)
@@ -162,9 +178,9 @@ class CallFile:
                 elif kind == "history":
                     parent, first = said.get("after"), said.get("first", 0)
                     self._histories[said["id"]] = _History(parent, first, tuple(said["messages"]))
-                elif kind == "call":
+                elif kind in ("call", "count"):
                     head = {name: said.get(name) for name in ("instance", "rollout", "session", "started_at", "model")}
-                    yield start, len(raw), head
+                    (self.heads if kind == "call" else self.counts).append((start, len(raw), head))
             except (ValueError, KeyError, TypeError) as error:
                 if not raw.endswith(b"\n"):
                     return
@@ -234,3 +250,36 @@ def of_rollout(run: Path, rollout: str) -> Iterator[ModelCall]:
             for number, (_, _, head) in enumerate(file.heads):
                 if head["rollout"] == rollout:
                     yield file.call(number)
+
+
+class Calls:
+    """The calls of a run, to be asked for one rollout after another: its files are read through once.
+
+    Raises:
+        UserError: As `calls`; a run that recorded nothing has no calls.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._open = ExitStack()
+        self._places: dict[str | None, list[tuple[CallFile, int]]] = {}
+        with self._open:
+            for path in files(run):
+                file = self._open.enter_context(CallFile(path))
+                for number, (_, _, head) in enumerate(file.heads):
+                    self._places.setdefault(head["rollout"], []).append((file, number))
+            self._open = self._open.pop_all()
+
+    def of(self, rollout: str) -> list[ModelCall]:
+        """The calls of a rollout, by `EpisodeId.key`, in the order in which they began. Raises as `CallFile.call`."""
+        found = (file.call(number) for file, number in self._places.get(rollout, ()))
+        return sorted(found, key=lambda call: call.started_at)
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._open.close()
+
+    def __enter__(self) -> Calls:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -28,6 +28,9 @@ LONGEST_INLINE = 200
 
 MOST_REMEMBERED = 1_000_000
 """Entries after which all are forgotten, and written once more where they occur again: a bound on memory."""
+
+Kind = Literal["call", "count"]
+"""A call of the model, or a count of tokens."""
 
 _DIGEST_BYTES = 12
 
@@ -64,12 +67,13 @@ class Store:
         self._messages: dict[bytes, str] = {}
         self._places: dict[bytes, tuple[str, int]] = {}
 
-    def add(self, call: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+    def add(self, call: Mapping[str, Any], request: Mapping[str, Any], kind: Kind = "call") -> None:
         """Writes one call, and before it what of its request was not written yet.
 
         Args:
             call: Fields of the call.
             request: The body of the request.
+            kind: What it is.
         """
         if len(self._messages) + len(self._places) > MOST_REMEMBERED:
             self._messages.clear()
@@ -84,7 +88,7 @@ class Store:
             else:
                 inline[name] = value
         own = self._mask(encoded({**call, "request": inline}).decode())[1:]
-        lines.append(f'{{"kind":"call","refs":{encoded(referred).decode()},{own}\n')
+        lines.append(f'{{"kind":"{kind}","refs":{encoded(referred).decode()},{own}\n')
         self._write("".join(lines).encode())
 
     def _message(self, data: bytes, lines: list[str]) -> str:

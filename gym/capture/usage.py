@@ -5,13 +5,13 @@ A count that the answer does not give is None: unknown, not 0.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gym.apis.responses import Usage
+from gym.apis.sse import Parser, decoded
 from gym.apis.upstreams.api import ApiName
 
 _TOLD = re.compile(rb'"usage"\s*:\s*\{')
@@ -24,6 +24,7 @@ class Tokens:
     Attributes:
         input_tokens: All of the input, what was read from or written to a cache included.
         cached_input_tokens: The part of it that was read from a cache.
+        cache_write_input_tokens: The part of it that was written to a cache.
         output_tokens: All of the output, reasoning included.
         reasoning_tokens: The part of it that is reasoning.
         cost_usd: What the provider itself says that the call cost.
@@ -33,6 +34,7 @@ class Tokens:
     cached_input_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
     cost_usd: float | None = None
 
     @property
@@ -53,7 +55,8 @@ class Tokens:
             _count(read.get("cached_tokens")),
             usage.output_tokens,
             _count(wrote.get("reasoning_tokens")),
-            _amount((usage.model_extra or {}).get("cost")),
+            _count(read.get("cache_write_tokens")),
+            _cost(usage.model_extra or {}),
         )
 
     def known(self) -> dict[str, int | float]:
@@ -75,10 +78,7 @@ def _usages(answer: bytes, *, stream: bool) -> Iterator[Mapping[str, Any]]:
         return
     lines = (line[5:] for line in answer.splitlines() if line.startswith(b"data:") and _TOLD.search(line))
     for text in lines if stream else (answer,):
-        try:
-            said = json.loads(text)
-        except ValueError:
-            continue
+        said = _decoded(text)
         for holder in (said, said.get("response"), said.get("message")) if isinstance(said, dict) else ():
             if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
                 yield holder["usage"]
@@ -91,7 +91,8 @@ def _of_responses(usage: Mapping[str, Any]) -> Tokens:
         _count(read.get("cached_tokens")),
         _count(usage.get("output_tokens")),
         _count(wrote.get("reasoning_tokens")),
-        _amount(usage.get("cost")),
+        _count(read.get("cache_write_tokens")),
+        _cost(usage),
     )
 
 
@@ -102,7 +103,8 @@ def _of_chat(usage: Mapping[str, Any]) -> Tokens:
         _count(read.get("cached_tokens")),
         _count(usage.get("completion_tokens")),
         _count(wrote.get("reasoning_tokens")),
-        _amount(usage.get("cost")),
+        _count(read.get("cache_write_tokens")),
+        _cost(usage),
     )
 
 
@@ -116,11 +118,54 @@ def _of_messages(usage: Mapping[str, Any]) -> Tokens:
         read,
         _count(usage.get("output_tokens")),
         _count(thought),
-        _amount(usage.get("cost")),
+        written,
+        _cost(usage),
     )
 
 
 _READERS = {"responses": _of_responses, "chat": _of_chat, "messages": _of_messages}
+
+
+def _cost(usage: Mapping[str, Any]) -> float | None:
+    """What the provider says that a call cost. OpenRouter's own price leaves out what a user's own key pays (BYOK)."""
+    own, elsewhere = usage.get("cost"), _mapping(usage.get("cost_details")).get("upstream_inference_cost")
+    charged, paid = _amount(own), _amount(elsewhere)
+    if not (usage.get("is_byok") or (charged == 0 and paid)):
+        return charged
+    return None if charged is None or paid is None else charged + paid
+
+
+def characters_in(answer: bytes, *, stream: bool) -> int:
+    """The characters that a model wrote in an answer of any API; of a stream, in its deltas."""
+    if not stream:
+        return sum(map(_characters, _said_in(_decoded(answer), "message", "output", "content")))
+    return sum(_characters(text) for sent in Parser().feed(answer) for text in _said_in(_decoded(sent.data), "delta"))
+
+
+def _said_in(said: Any, of_choice: str, *more: str) -> Iterator[Any]:
+    if isinstance(said, Mapping):
+        yield from (said.get(name) for name in (of_choice, *more))
+        choices = said.get("choices")
+        yield from (_mapping(choice).get(of_choice) for choice in (choices if isinstance(choices, list) else ()))
+
+
+NO_TEXTS = frozenset(
+    {"annotations", "call_id", "encrypted_content", "id", "logprobs", "role", "signature", "status", "type"}
+)
+"""Fields of items, messages and deltas that are none of a model's words."""
+
+
+def _characters(said: Any) -> int:
+    if isinstance(said, Mapping):
+        return sum(_characters(value) for name, value in said.items() if name not in NO_TEXTS)
+    return sum(map(_characters, said)) if isinstance(said, list) else len(said) if isinstance(said, str) else 0
+
+
+def _decoded(text: str | bytes) -> Any:
+    try:
+        return decoded(text)
+    except ValueError:
+        return None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

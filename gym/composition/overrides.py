@@ -60,6 +60,8 @@ def as_typed(item: Override) -> str:
 def _resembles_secret(name: str) -> bool:
     """True for a mistyped name of a secret, such as `api_kye`, whose value must not be shown either."""
     last = re.split(r"[_-]", name.lower())[-1]
+    if last == "tokens":  # a count, as in `max_policy_tokens`
+        return False
     return any(edit_distance(last, word) == 1 for word in ("key", "token", "secret", "password", "authorization"))
 
 

@@ -5,24 +5,25 @@ from __future__ import annotations
 import logging
 import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
-from pydantic_core import from_json
 
-from gym.apis.clients.api import ClientApi
-from gym.apis.errors import ProviderFailure, failure_within_stream
+from gym.apis.clients.api import ClientApi, Encoder
+from gym.apis.ending import BROKEN_OFF, Ending
+from gym.apis.errors import ProviderFailure
 from gym.apis.events import Event
+from gym.apis.fields import told
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
-from gym.apis.sse import Parser
-from gym.apis.upstreams.api import UpstreamApi, decoded
-from gym.capture.exchange import note_error
+from gym.apis.upstreams.api import TITLES, Decoder, UpstreamApi, decoded
+from gym.capture.exchange import limit_in, note_error
 from gym.responses_api_models.upstream import Endpoint, Patience, Upstream
 from gym.servers.base import OPERATIONAL, Call, ServerContext
 from gym.servers.model import MESSAGES, Body, ModelServer, ModelServerConfig
+from gym.servers.understood import understood
 
 SECRET: dict[str, Any] = {"secret": True, "operational": True}
 """Marks a setting whose value is never shown or saved."""
@@ -102,6 +103,12 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         """Closes the connections to the provider."""
         await self.upstream.aclose()
 
+    def output_limit(self, body: Mapping[str, Any]) -> int | None:
+        """As it is sent: a limit in `extra_body` wins, and the configured one is used where there is none."""
+        if any(name in self.config.extra_body for name in self.api.limit_fields):
+            return limit_in(self.config.extra_body)
+        return limit_in(body) or self.config.max_output_tokens
+
     async def respond(self, request: ResponsesRequest, call: Call) -> ResponsesResponse:
         """The provider's answer.
 
@@ -110,15 +117,15 @@ class ProviderModel(ModelServer[ProviderConfigT]):
             ProviderFailure: The provider failed or refused.
         """
         with self._clean():
-            body, decoder = self.api.ask(self._with_settings(request), stream=False)
-            answer = await self.upstream.post(self._finished(body), headers=self.forwarded(call))
+            body, decoder = self._asked(request, stream=False)
+            answer = await self.upstream.post(body, headers=self.forwarded(call))
             return decoder.whole(answer.body)
 
     async def events(self, request: ResponsesRequest, call: Call) -> AsyncIterator[list[Event]]:
         """The provider's answer as it comes. Raises as `respond`."""
-        body, decoder = self.api.ask(self._with_settings(request), stream=True)
+        body, decoder = self._asked(request, stream=True)
         with self._clean():
-            async with aclosing(self.upstream.stream(self._finished(body), headers=self.forwarded(call))) as pieces:
+            async with aclosing(self.upstream.stream(body, headers=self.forwarded(call))) as pieces:
                 async for due in decoded(pieces, decoder):
                     yield due
 
@@ -127,16 +134,15 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         if api.name != self.api.name:
             return await super().answered(api, body, call)
         with self._clean():
-            answer = await self.upstream.post(self._finished(self._native(body)), headers=self.forwarded(call))
+            answer = await self.upstream.post(self._native(body), headers=self.forwarded(call))
             self.api.check(answer.body)
         return answer.content
 
     async def streamed(self, api: ClientApi, body: Body, call: Call) -> AsyncGenerator[bytes, None]:
         """The stream for a client: the provider's bytes where both speak one API."""
         if api.name == self.api.name:
-            sent = self._finished(self._native(body))
-            said = self.upstream.stream(sent, headers=self.forwarded(call))
-            pieces = whole_stream(said, api.complete, self.upstream.endpoint.scrub)
+            said = self.upstream.stream(self._native(body), headers=self.forwarded(call))
+            pieces = self._passed(said, api)
         else:
             pieces = super().streamed(api, body, call)
         async with aclosing(pieces):
@@ -150,9 +156,50 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         sent = {**body, "model": self.model}
         return (await self.upstream.post(sent, path="/count_tokens", headers=self.forwarded(call))).body
 
+    async def _passed(self, pieces: AsyncGenerator[bytes, None], api: ClientApi) -> AsyncGenerator[bytes, None]:
+        """The bytes as they are, event by event; a stream that ends before its answer does fails: it is no short one.
+
+        Of an event that was broken off nothing is passed on: clients would stumble over it, and not see why.
+        """
+        rest, ending = b"", Ending(api.ends)
+        with self._clean():
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    rest += piece
+                    if whole := WHOLE_EVENTS.match(rest):
+                        rest = rest[whole.end() :]
+                        ending.feed(whole[0])
+                        yield whole[0]
+            broken = None if rest else ending.malformed
+            ending.feed(rest + b"\n\n")
+            if not (ending.complete or ending.failure):
+                raise broken or ProviderFailure("provider_error", BROKEN_OFF)
+        if rest:
+            yield rest
+        if (noted := ending.failure or ending.malformed) is not None:
+            note_error(noted.scrubbed(self.upstream.endpoint.scrub))
+
     def forwarded(self, call: Call) -> Mapping[str, str]:  # noqa: ARG002
         """Headers of a client that go on to the provider."""
         return {}
+
+    def _asked(self, request: ResponsesRequest, *, stream: bool) -> tuple[Body, Decoder]:
+        """What is sent for a request, and what reads the answer."""
+
+        def ask(given: ResponsesRequest) -> tuple[Body, Decoder]:
+            body, decoder = self.api.ask(self._with_settings(given), stream=stream)
+            return self._finished(body), decoder
+
+        return understood(ask, request)
+
+    def _understood(self, api: ClientApi, body: Body) -> tuple[ResponsesRequest, Encoder]:
+        """As in the base; what the API of the provider has no place for is refused in its name."""
+        with told(TITLES[self.api.name]):
+            return super()._understood(api, body)
+
+    def _native(self, body: Body) -> Body:
+        """What is sent for a body in the provider's own API."""
+        return understood(lambda given: self._finished(self._with_own_settings(given)), body)
 
     def _with_settings(self, request: ResponsesRequest) -> ResponsesRequest:
         """The request to the configured model, with the settings that it leaves open."""
@@ -160,12 +207,14 @@ class ProviderModel(ModelServer[ProviderConfigT]):
         unset = {name: getattr(self.config, name) for name in names if getattr(request, name) is None}
         return request.model_copy(update={"model": self.model, **unset})
 
-    def _native(self, body: Body) -> Body:
+    def _with_own_settings(self, body: Body) -> Body:
         """The same for a body in the provider's own API."""
         limits = [body[name] for name in self.api.limit_fields if body.get(name) is not None]
-        limit = limits[0] if limits else self.config.max_output_tokens
+        limit = min(limits, default=self.config.max_output_tokens)
         settings = {"temperature": self.config.temperature, "top_p": self.config.top_p, self.api.limit_fields[0]: limit}
         kept = {name: value for name, value in body.items() if name not in self.api.limit_fields[1:]}
+        if len(limits) > 1:
+            kept[self.api.limit_fields[0]] = limit
         open_ = {name: value for name, value in settings.items() if value is not None and kept.get(name) is None}
         return self.api.native({**kept, "model": self.model, **open_})
 
@@ -194,48 +243,6 @@ class ProviderModel(ModelServer[ProviderConfigT]):
     @abstractmethod
     def upstream_api(self) -> UpstreamApi:
         """The API that the provider speaks."""
-
-
-async def whole_stream(
-    pieces: AsyncGenerator[bytes, None], complete: re.Pattern[bytes], scrub: Callable[[str], str] = str
-) -> AsyncGenerator[bytes, None]:
-    """The bytes as they are, event by event; a stream that ends before its answer does is a failure, no short answer.
-
-    Of an event that was broken off nothing is passed on: clients would stumble over it, and not see why it broke off.
-    """
-    rest, passed = b"", []
-    async with aclosing(pieces):
-        async for piece in pieces:
-            rest += piece
-            if whole := WHOLE_EVENTS.match(rest):
-                rest = rest[whole.end() :]
-                passed.append(whole[0])
-                yield whole[0]
-    answer = b"".join([*passed, rest])
-    if not complete.search(answer):
-        raise ProviderFailure("provider_error", "the stream ended before the answer did")
-    if rest:
-        yield rest
-    if (failure := failure_in(answer)) is not None:
-        note_error(failure.scrubbed(scrub))
-
-
-def failure_in(stream: bytes) -> ProviderFailure | None:
-    """What the events of a stream tell that went wrong: an error, or an event that is none."""
-    for sent in Parser().feed(stream):
-        if sent.data == "[DONE]":
-            continue
-        try:
-            said = from_json(sent.data)
-        except ValueError:
-            said = None
-        if not isinstance(said, dict):
-            return ProviderFailure("malformed_answer", f"an event is no JSON object: {sent.data[:200]}")
-        if said.get("type") == "response.failed":
-            return failure_within_stream(said.get("response"))
-        if said.get("type") == "error" or said.get("error"):
-            return failure_within_stream({"error": said.get("error") or said})
-    return None
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

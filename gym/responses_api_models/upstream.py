@@ -12,6 +12,7 @@ import email.utils
 import io
 import json
 import logging
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from gym.apis.errors import ProviderFailure, provider_failure, status_within
+from gym.apis.errors import ProviderFailure, failure_in, provider_failure
 from gym.capture.exchange import note_attempts
 from gym.servers import deadline
 from gym.servers.client import KEEPALIVE_SECONDS
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 30
 LONGEST_WAIT_SECONDS = 60
 """A provider that asks for more patience than this fails the call instead."""
-LONGEST_TEXT = 500
+LONGEST_TEXT = 2000
 TOGETHER_SECONDS = 0.02
 LARGE_BYTES = 2**20
 """A longer body is written piece by piece, so that the other calls go on meanwhile."""
@@ -59,13 +60,13 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def scrub(self, text: str) -> str:
-        """`text` on one line, shortened, without secrets."""
+        """`text` without secrets, and shortened."""
         for value in self.secret_headers.values():
             for secret in (value, value.removeprefix("Bearer ")):
                 if len(secret) >= SHORTEST_SECRET:
                     text = text.replace(secret, "***")
-        line = " ".join(text.split())
-        return line if len(line) <= LONGEST_TEXT else line[:LONGEST_TEXT] + " ..."
+        text = text.strip()
+        return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " ..."
 
 
 @dataclass(frozen=True)
@@ -245,9 +246,9 @@ class Upstream:
             answer = json.loads(content)
         except ValueError:
             answer = None
-        status = status_within(answer) if _ok(response) else response.status
-        if status is not None:
-            raise self._refusal(status, response, answer, content)
+        failure = failure_in(answer) if _ok(response) else _refusal(response, answer, content)
+        if failure is not None:
+            raise self._named_by(failure, response)
         if not isinstance(answer, dict):
             raise self._malformed(content, "answered no JSON object")
         return Answer(content, answer)
@@ -256,11 +257,11 @@ class Upstream:
         text = self.endpoint.scrub(_text(content)) or "an empty body"
         return ProviderFailure("malformed_answer", f"{self.endpoint.url} {what}: {text}")
 
-    def _refusal(self, status: int, response: aiohttp.ClientResponse, answer: Any, content: bytes) -> ProviderFailure:
-        failure = provider_failure(status, answer, _text(content) or response.reason or "")
+    def _named_by(self, failure: ProviderFailure, response: aiohttp.ClientResponse) -> ProviderFailure:
+        """The failure with the provider's address and wishes."""
         failure = failure.scrubbed(self.endpoint.scrub)
         failure.retry_after = response.headers.get("retry-after")
-        return failure.told(f"{self.endpoint.url} answered {status}: {failure.text}")
+        return failure.told(f"{self.endpoint.url} answered {failure.status}: {failure.text}")
 
 
 async def _pieces(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
@@ -280,6 +281,10 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
             finally:
                 protocol.resume_reading()
         asked = now()
+
+
+def _refusal(response: aiohttp.ClientResponse, answer: Any, content: bytes) -> ProviderFailure:
+    return provider_failure(response.status, answer, _text(content) or response.reason or "")
 
 
 def _ok(response: aiohttp.ClientResponse) -> bool:
@@ -309,7 +314,8 @@ def retry_after_seconds(header: str | None) -> float | None:
     if header is None:
         return None
     try:
-        return max(float(header), 0)
+        seconds = float(header)
+        return max(seconds, 0) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:

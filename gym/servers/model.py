@@ -9,36 +9,39 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gym.apis.clients.api import ClientApi
+from gym.apis.clients.api import ClientApi, Encoder
 from gym.apis.clients.chat import ChatClient
 from gym.apis.clients.messages import MessagesClient
 from gym.apis.clients.responses import ResponsesClient
 from gym.apis.errors import api_error
 from gym.apis.estimate import tokens_in
-from gym.apis.events import Ended, Event, unfold
-from gym.apis.responses import ResponsesRequest, ResponsesResponse
+from gym.apis.events import Ended, Event, ItemDone, unfold
+from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse
 from gym.apis.sse import MEDIA_TYPE
 from gym.apis.streaming import EventStream
+from gym.apis.upstreams.token_ids import token_ids_of
 from gym.capture.budget import Budgets, PolicyCalls
-from gym.capture.exchange import Asked, CallBook, note_tokens
+from gym.capture.exchange import COUNT, Asked, CallBook, Exchange, limit_in, note_token_ids, note_tokens
 from gym.capture.prices import Price
 from gym.capture.store import Store
 from gym.capture.usage import Tokens
 from gym.failures import EpisodeFailure
 from gym.servers.base import OPERATIONAL, Call, Reply, Route, Server, ServerConfig, ServerContext, ServerError, route
 from gym.servers.capabilities import Capabilities
+from gym.servers.understood import understood
+from gym.servers.wire import dumped
 
 DELTAS = 4
 """Pieces into which a text is cut that came whole."""
 
 RESPONSES, CHAT, MESSAGES = ResponsesClient(), ChatClient(), MessagesClient()
-COUNT_TOKENS = "/v1/messages/count_tokens"
+COUNT_TOKENS = MESSAGES.path + COUNT
 MODELS = "/v1/models"
 STREAM_HEADERS = {"content-type": MEDIA_TYPE, "cache-control": "no-cache"}
 JSON_HEADERS = {"content-type": "application/json"}
@@ -118,6 +121,10 @@ class ModelServer(Server[ModelConfigT]):
         """The model's name as it is listed. A request's own `model` is not used."""
         return self.name
 
+    def output_limit(self, body: Mapping[str, Any]) -> int | None:
+        """The most output tokens that the answer to a request may have; None where nobody says."""
+        return limit_in(body)
+
     @abstractmethod
     async def respond(self, request: ResponsesRequest, call: Call) -> ResponsesResponse:
         """The policy's answer to one request.
@@ -136,30 +143,38 @@ class ModelServer(Server[ModelConfigT]):
 
         A server of the run gets its response as it would in this process, with counts that may be unknown.
         """
-        response = await self.respond(api.request(body), call)
+        request, _ = self._understood(api, body)
+        response = await self.respond(request, call)
         note_tokens(Tokens.of(response.usage))
         if api is RESPONSES and call.identity is None:
-            return response.model_dump_json(exclude_unset=True).encode()
+            return dumped(response)
+        _note_token_ids(api, response.output)
         return json.dumps(api.answer(response, body)).encode()
 
     async def streamed(self, api: ClientApi, body: Body, call: Call) -> AsyncGenerator[bytes, None]:
         """The answer to a client's request as a stream of its API. Raises as `respond`."""
         note_tokens(Tokens())  # those that the API makes the stream begin with are none of the provider's
-        encoder = api.encoder(body)
-        async for events in self.events(api.request(body), call):
+        request, encoder = self._understood(api, body)
+        async for events in self.events(request, call):
             if events and isinstance(last := events[-1], Ended):
                 note_tokens(Tokens.of(last.usage))
+            _note_token_ids(api, (event.item for event in events if isinstance(event, ItemDone)))
             if piece := b"".join(map(encoder.event, events)):
                 yield piece
 
     async def counted(self, body: Body, call: Call) -> Body:  # noqa: ARG002
         """The tokens of a Messages request: an estimate, unless the provider counts."""
-        return {"input_tokens": tokens_in(MESSAGES.request(body)), "estimated": True}
+        return {"input_tokens": understood(lambda given: tokens_in(MESSAGES.request(given)), body), "estimated": True}
+
+    def _understood(self, api: ClientApi, body: Body) -> tuple[ResponsesRequest, Encoder]:
+        """The request in neutral form, and what writes the answer to it."""
+        return understood(lambda given: (api.request(given), api.encoder(given)), body)
 
     @route("/policy_calls")
     async def policy_calls(self, body: RolloutName, call: Call) -> PolicyCalls:  # noqa: ARG002
         """What a rollout that has ended used. It is forgotten here: ask once."""
-        return self._calls.take(body.rollout, body.run)
+        used = self._calls.take(body.rollout, body.run)
+        return used.model_copy(update={"partial": True}) if (self.config.num_workers or 1) > 1 else used
 
     def opens_to_keys(self, path: str) -> bool:
         """A session key opens the model APIs."""
@@ -186,11 +201,12 @@ class ModelServer(Server[ModelConfigT]):
         if body.stream:
             raise ServerError(400, "streams go over HTTP")
         asked = {name: getattr(body, name) for name in body.model_fields_set}
-        exchange = await self._calls.open(Asked(RESPONSES, asked, call), self.model)
+        exchange = await self._open(Asked(RESPONSES, asked, call))
         with exchange.answering():
             response = await self.respond(body, call)
             note_tokens(Tokens.of(response.usage))
-        exchange.answered(response.model_dump_json(exclude_unset=True).encode())
+            answer = dumped(response)
+        exchange.answered(answer)
         return response
 
     async def _in_process(self, api: ClientApi, body: ApiBody, call: Call) -> Body:
@@ -199,8 +215,11 @@ class ModelServer(Server[ModelConfigT]):
         answer: Body = json.loads(await self._whole(Asked(api, asked, call), call))
         return answer
 
+    async def _open(self, asked: Asked) -> Exchange:
+        return await self._calls.open(asked, self.model, self.output_limit(asked.body))
+
     async def _whole(self, asked: Asked, call: Call) -> bytes:
-        exchange = await self._calls.open(asked, self.model)
+        exchange = await self._open(asked)
         with exchange.answering():
             answer = await self.answered(asked.api, dict(asked.body), call)
         exchange.answered(answer)
@@ -211,7 +230,7 @@ class ModelServer(Server[ModelConfigT]):
         asked = Asked(api, body, call, stream=bool(body.get("stream")), size=len(raw))
         if not asked.stream:
             return Reply(await self._whole(asked, call), headers=JSON_HEADERS)
-        exchange = await self._calls.open(asked, self.model)
+        exchange = await self._open(asked)
 
         def failure(error: Exception, sent: bytes = b"") -> bytes:
             return api.broken_off(api_error(error), sent, body)
@@ -220,10 +239,18 @@ class ModelServer(Server[ModelConfigT]):
         return Reply(await stream.begin(), headers=STREAM_HEADERS)
 
     async def _count(self, body: ApiBody, call: Call) -> Body:
-        return await self.counted(body.model_dump(), call)
+        answer: Body = json.loads(await self._counting(body.model_dump(), call))
+        return answer
 
     async def _counted(self, raw: bytes, call: Call) -> Reply:
-        return Reply(json.dumps(await self.counted(_decoded(raw), call)).encode(), headers=JSON_HEADERS)
+        return Reply(await self._counting(_decoded(raw), call), headers=JSON_HEADERS)
+
+    async def _counting(self, body: Body, call: Call) -> bytes:
+        exchange = self._calls.count(Asked(MESSAGES, body, call, kind="count"), self.model)
+        with exchange.answering():
+            answer = json.dumps(await self.counted(body, call)).encode()
+        exchange.answered(answer)
+        return answer
 
     async def _model(self, body: ApiBody, call: Call) -> Body:  # noqa: ARG002
         """The one model, in a form that clients of OpenAI and of Anthropic can read, whatever they call it."""
@@ -252,6 +279,12 @@ async def _in_shape(name: str, api: ClientApi, answer: Answer, raw: bytes, call:
         told = api_error(error)
         content = json.dumps(api.error(told)).encode()
         return Reply(content, told.status, {**JSON_HEADERS, **told.headers})
+
+
+def _note_token_ids(api: ClientApi, items: Iterable[Item]) -> None:
+    """Notes what only the items of a Responses answer have a place for."""
+    for item in () if api is RESPONSES else items:
+        note_token_ids(token_ids_of(item))
 
 
 def _decoded(raw: bytes) -> Body:

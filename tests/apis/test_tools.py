@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -90,6 +91,7 @@ def test_calls_come_out_as_the_client_knows_them(name: str, arguments: str, expe
         assert expected.items() <= call.items()
         assert call["call_id"] == "c1"
         assert ("arguments" in call) == ("arguments" in expected)
+        assert call["id"].startswith("ctc_" if expected["type"] == "custom_tool_call" else "fc_")
     started = [event.item for event in streamed if isinstance(event, ItemStarted)]
     done = [event.item for event in streamed if isinstance(event, ItemDone)]
     assert [(item["type"], item["id"], item.get("name"), item.get("namespace")) for item in started] == [
@@ -132,3 +134,30 @@ def test_tools_that_the_provider_runs_are_refused_by_name(api: UpstreamApi, kind
     with pytest.raises(ServerError, match=rf"a tool of type `{kind}` \(tools\[1\]\) cannot be carried to") as refused:
         ask(api, tools=[LOOKUP, {"type": kind}])
     assert refused.value.status == 400
+
+
+CALL = {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "x"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"tools": [{**PATCH, "zz": 1}]}, "`tools[0].zz`"),
+        ({"tools": [LOOKUP, {**PATCH, "allowed_callers": ["programmatic"]}]}, "`tools[1].allowed_callers`"),
+        ({"tools": [{**PATCH, "format": {**GRAMMAR, "zz": 1}}]}, "`tools[0].format.zz`"),
+        ({"tools": [{**PATCH, "format": {"type": "regex"}}]}, "`tools[0].format: regex`"),
+        ({"tools": [{**SPACE, "zz": 1}]}, "`tools[0].zz`"),
+        ({"tools": [PATCH, {**SPACE, "tools": [LOOKUP, {**LOOKUP, "name": "b", "zz": 1}]}]}, "`tools[1].tools[1].zz`"),
+        ({"tools": [{**SPACE, "tools": [SPACE]}]}, "a tool of type `namespace` (tools[0].tools[0])"),
+        ({"input": [{**BROUGHT, "zz": 1}]}, "`input[0].zz`"),
+        ({"input": [BROUGHT, {"role": "user", "content": [{"type": "x"}]}]}, "`x` (input[1].content[0])"),
+        ({"input": [{**CALL, "zz": 1}]}, "`input[0].zz`"),
+        ({"tool_choice": {"type": "custom", "name": "apply_patch", "zz": 1}}, "`tool_choice.zz`"),
+    ],
+)
+@pytest.mark.parametrize("api", UPSTREAMS)
+def test_what_functions_have_no_place_for_is_refused_by_name(
+    api: UpstreamApi, fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ServerError, match=re.escape(f"{named} cannot be carried to")):
+        ask(api, **fields)

@@ -73,6 +73,7 @@ async def test_runs_that_share_a_server_share_no_budget_and_no_count() -> None:
 
 async def test_calls_side_by_side_wait_for_those_that_may_use_up_the_rest() -> None:
     meter = Meter(Budgets(max_policy_tokens=1000))
+    settled(meter, await meter.admit("r", 1, 0.0), 2)
     first = await meter.admit("r", 900, 0.0)
     second = await meter.admit("r", 900, 0.0)
     waiting = [asyncio.create_task(meter.admit("r", 900, 0.0)) for _ in range(3)]
@@ -91,6 +92,31 @@ async def test_calls_side_by_side_wait_for_those_that_may_use_up_the_rest() -> N
     refused = [outcome for outcome in outcomes if isinstance(outcome, EpisodeFailure)]
     assert len(refused) + len(admitted) == 3
     assert refused
+
+
+@pytest.mark.parametrize("limits", [{"max_policy_tokens": 5000}, {"max_run_tokens": 5000}, {"max_run_cost_usd": 5.0}])
+async def test_calls_that_need_more_than_they_reserved_overrun_nothing(limits: dict[str, Any]) -> None:
+    """The first one goes alone while its need is a guess; then all are expected to need as much as it did."""
+    meter, calls, most = Meter(Budgets(**limits)), 0, 0
+
+    async def call() -> None:
+        nonlocal calls, most
+        ticket = await meter.admit("r", 520, 0.52)
+        calls, most = calls + 1, max(most, ticket.accounts[0].in_flight)
+        await asyncio.sleep(0)
+        settled(meter, ticket, 1000, 1.0)
+
+    await asyncio.gather(*(call() for _ in range(20)), return_exceptions=True)
+    assert (calls, most) == (5, 4)
+
+
+async def test_an_overrun_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    meter = Meter(Budgets(max_run_tokens=100_000, max_policy_tokens=500_000))
+    tickets = [await meter.admit(rollout, 9, 0.0) for rollout in "abcd"]
+    for ticket in tickets:
+        settled(meter, ticket, 60_000)
+    told = "max_run_tokens = 100000 of the run is overrun: calls side by side took more than they were expected to"
+    assert [record.message for record in caplog.records] == [told]
 
 
 async def test_many_at_once_never_go_beyond_by_more_than_the_last_call() -> None:
@@ -122,3 +148,16 @@ async def test_what_is_unknown_stays_unknown() -> None:
         calls_without_price=1,
     )
     assert meter.take("r") == PolicyCalls()
+
+
+async def test_failures_are_counted_by_kind_and_the_last_one_stands_last() -> None:
+    meter = Meter(Budgets(max_policy_calls=4))
+    for kind, silent in (("provider_error", 0.0), ("cancelled", 2.5), ("provider_error", 0.0), ("cancelled", 1.0)):
+        ticket = await meter.admit("r", 0, 0.0)
+        meter.settle(ticket, Tokens(), Cost(), Spent(), answered=False)
+        meter.failed(ticket, kind, silent)
+    with pytest.raises(EpisodeFailure):
+        await meter.admit("r", 0, 0.0)
+    told = meter.take("r")
+    assert list(told.failures.items()) == [("provider_error", 2), ("cancelled", 2), ("budget_exhausted", 1)]
+    assert told.silent_seconds == 2.5

@@ -12,12 +12,15 @@ import pytest
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.capture.budget import PolicyCalls
+from gym.capture.reader import CallFile, files
 from gym.capture.usage import Tokens
 from gym.failures import EpisodeFailure, exhausted_budget
+from gym.responses_api_models.replay_model.app import ReplayModel
 from gym.servers.contract import INVOCATION_HEADER, ROLLOUT_HEADER, SESSION_HEADER
-from gym.servers.model import RolloutName
+from gym.servers.model import COUNT_TOKENS, RolloutName
 from tests.capture.recorded import PATHS, POLICY, Recorded, recording
-from tests.responses_api_models.servers import KEY, instance_over
+from tests.responses_api_models.provider import Reply, serving
+from tests.responses_api_models.servers import KEY, instance, instance_over
 from tests.responses_api_models.upstreams import Call, Said, upstream
 
 APIS = ("chat", "responses", "messages")
@@ -62,7 +65,7 @@ async def test_every_call_is_recorded_once(spoken: str, api: str, stream: bool, 
         assert call.tokens == Tokens()  # the harness did not ask the provider for them
         assert (count.calls_without_usage, count.calls_without_price) == (1, 1)
     else:
-        assert call.tokens == Tokens(100, 40, 30, 7)
+        assert call.tokens == Tokens(100, 40, 30, 7, None if spoken == "chat" else 0)
         assert call.cost_source == "table"
         assert call.cost_usd == pytest.approx(COST)
         assert count.cost_usd == pytest.approx(COST)
@@ -87,16 +90,64 @@ async def test_calls_of_servers_of_the_process_and_of_persons(tmp_path: Path) ->
     assert ResponsesResponse.model_validate_json(first.answer) == answer.body
 
 
-async def test_the_tokens_ids_of_an_engine_are_kept(tmp_path: Path) -> None:
-    answer = {"prompt_token_ids": [1, 2], "choices": [{"message": {"content": "hi"}, "token_ids": [3]}]}
-    async with upstream() as provider:
-        provider.refuses = (200, answer, {})
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("api", APIS)
+async def test_the_tokens_ids_of_an_engine_are_kept(api: str, stream: bool, tmp_path: Path) -> None:
+    """In the answer, or beside it where its API has no place for them; a replay keeps them too."""
+    said = {"content": "hi"}
+    choice = {"delta" if stream else "message": said, "token_ids": [3], "finish_reason": "stop"}
+    answer = json.dumps({"prompt_token_ids": [1, 2], "choices": [choice]})
+    kept = {"prompt_token_ids": [1, 2], "generation_token_ids": [3]}
+    async with serving() as provider:
+        sse = {"content-type": "text/event-stream"}
+        provider.replies = [Reply(200, f"data: {answer}\n\n", sse) if stream else Reply(200, answer)]
         made = instance_over("chat", provider.base_url, return_token_ids=True)
-        async with recording(made, tmp_path) as server:
-            await server.post("responses", body_of("responses"))
+        async with recording(made, tmp_path / "a") as server:
+            await server.post(api, body_of(api, stream=stream))
             (call,) = server.calls()
-    (item,) = call.answer_json()["output"]
-    assert (item["prompt_token_ids"], item["generation_token_ids"]) == ([1, 2], [3])
+    async with recording(instance(ReplayModel, replay_from=str(tmp_path / "a")), tmp_path / "b") as server:
+        await server.post(api, body_of(api, stream=stream))
+        (again,) = server.calls()
+    assert (again.answer, again.token_ids) == (call.answer, call.token_ids)
+    if api == "responses":
+        told = call.answer_json()
+        (item,) = told[-1]["response"]["output"] if stream else told["output"]
+        assert kept.items() <= item.items()
+    assert call.token_ids == (kept if api == "messages" else {})
+    assert (b"token_ids" in call.answer) == (api != "messages")
+
+
+async def test_counts_of_tokens_are_recorded_apart_and_played_back(tmp_path: Path) -> None:
+    """They draw on no budget, and a replay asks nobody for them."""
+    body = body_of("messages", "long " * 20)
+
+    async def count(server: Recorded, rollout: str) -> tuple[int, Any]:
+        url = server.launched.directory.url("policy_model") + COUNT_TOKENS
+        got = await server.http.post(url, json=body, headers={"x-api-key": server.key(rollout)})
+        return got.status_code, got.json().get("input_tokens")
+
+    async with upstream() as provider:
+        made = instance_over("messages", provider.base_url, budgets={"max_policy_calls": 1}, max_attempts=1)
+        async with recording(made, tmp_path / "a") as server:
+            provider.says = [SAID]
+            await server.post("messages", body_of("messages"))
+            live = [await count(server, "task.0"), await count(server, "task.0")]
+            provider.refuses = (503, {"type": "error", "error": {"type": "api_error", "message": "down"}}, {})
+            live.append(await count(server, "task.1"))
+            assert (await used(server, "task.0")).calls == 1
+            assert [call.path for call in server.calls()] == [PATHS["messages"]]
+    assert live == [(200, 12), (200, 12), (503, None)]
+    (file,) = files(tmp_path / "a")
+    with CallFile(file) as recorded:
+        counts = [recorded.at(head) for head in recorded.counts]
+    assert [(one.path, one.status, one.request) for one in counts] == [
+        (COUNT_TOKENS, status, body) for status in (200, 200, 503)
+    ]
+    async with recording(instance(ReplayModel, replay_from=str(tmp_path / "a")), tmp_path / "b") as server:
+        await server.post("messages", body_of("messages"))
+        assert [await count(server, rollout) for rollout in ("task.0", "task.0", "task.1")] == live
+        assert (await count(server, "task.0"))[0] == 400
+        assert await count(server, "task.7") == (200, 25)
 
 
 @pytest.mark.parametrize("spoken", ["chat", "messages"])
@@ -145,6 +196,33 @@ async def test_a_budget_in_money_holds_where_nobody_tells_tokens(told: bool, tmp
     assert statuses == [200, 200, 200, 400]
     assert (count.exhausted, count.calls_without_price) == (["max_policy_cost_usd"], 0 if told else 3)
     assert count.cost_usd == (pytest.approx(300e-6) if told else None)
+
+
+async def test_a_stream_that_tells_no_tokens_counts_by_its_words(tmp_path: Path) -> None:
+    """Not by the bytes of its events."""
+    chunks = [{"id": "c1", "choices": [{"index": 0, "delta": {"content": "word"}}]}] * 100
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    async with serving() as provider:
+        told = "".join(f"data: {json.dumps(one)}\n\n" for one in (*chunks, end))
+        provider.replies = [Reply(200, told, {"content-type": "text/event-stream"})]
+        made = instance_over("chat", provider.base_url, budgets={"max_policy_tokens": 299})
+        async with recording(made, tmp_path) as server:
+            statuses = [(await server.post("chat", body_of("chat", stream=True))).status_code for _ in range(4)]
+    assert statuses == [200, 200, 200, 400]  # 100 tokens each, and a few of the request
+
+
+@pytest.mark.parametrize("limit", [{"max_output_tokens": 900}, {"extra_body": {"max_tokens": 900}}])
+async def test_the_servers_own_limit_is_reserved(limit: dict[str, Any], tmp_path: Path) -> None:
+    """Ten at once are let in one by one while they may need 900 tokens each, and the budget is not overrun."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 900}
+    async with upstream() as provider:
+        provider.refuses = (200, {"choices": [{"message": {"content": "hi"}}], "usage": usage}, {})
+        made = instance_over("chat", provider.base_url, budgets={"max_run_tokens": 2000}, **limit)
+        body = {"model": "x", "messages": [{"role": "user", "content": "hi"}]}
+        async with recording(made, tmp_path) as server:
+            asked = (server.post("chat", body, key=server.key(f"task.{number}")) for number in range(10))
+            statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
+    assert sorted(statuses) == [200] * 2 + [400] * 8
 
 
 async def test_failures_are_recorded_with_what_the_provider_said(tmp_path: Path) -> None:
@@ -227,7 +305,7 @@ def assert_names(answer: httpx.Response, kind: str, name: str) -> None:
 async def test_tokens_of_a_broken_stream_count(spoken: str, api: str, leaves: bool, tmp_path: Path) -> None:
     """A harness tries it again, and the provider bills both. What it did not tell is no zero."""
     async with upstream() as provider:
-        made = instance_over(spoken, provider.base_url, budgets={"max_policy_tokens": 100})
+        made = instance_over(spoken, provider.base_url, budgets={"max_policy_tokens": 60})
         async with recording(made, tmp_path) as server:
             provider.says, provider.cut = [SAID], 4
             body = body_of(api, "long " * 400, stream=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from gym.apis.responses import Usage
 from gym.capture.prices import Cost, Price, cost_of, load, price_of, shown, total_line
-from gym.capture.usage import Tokens
+from gym.capture.usage import Tokens, tokens_of
 from gym.errors import UserError
 
 TABLE = """\
@@ -43,6 +46,32 @@ def test_an_unknown_price_is_no_price_of_zero(tmp_path: Path) -> None:
 def test_tokens_that_are_not_known_have_no_cost(tokens: Tokens, usd: float | None, tmp_path: Path) -> None:
     (tmp_path / "prices.yaml").write_text(TABLE)
     assert cost_of(tokens, load(tmp_path / "prices.yaml")["known"]).usd == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("more", "usd"),
+    [({"cache_write": 3.75, "cached_input": 0.3}, 0.37506), ({"cached_input": 0.3}, 0.30006), ({}, 0.3006)],
+)
+def test_what_is_written_to_a_cache_has_its_own_price(more: dict[str, float], usd: float) -> None:
+    tokens = Tokens(100_200, 200, 0, cache_write_input_tokens=100_000)
+    assert Price(input=3, output=15, **more).of(tokens) == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("usage", "usd"),
+    [
+        ({"cost": 0.01, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.01}}, 0.01),
+        ({"cost": 0.001, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.05}}, 0.051),
+        ({"cost": 0, "cost_details": {"upstream_inference_cost": 0.05}}, 0.05),
+        ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": None}}, None),
+        ({"cost": 0, "is_byok": True}, None),
+        ({"cost": 0}, 0.0),
+    ],
+)
+def test_what_a_users_own_key_pays_is_no_zero(usage: dict[str, Any], usd: float | None) -> None:
+    answer = json.dumps({"usage": {"prompt_tokens": 1, "completion_tokens": 1, **usage}}).encode()
+    assert tokens_of("chat", answer, stream=False).cost_usd == pytest.approx(usd)
+    assert Tokens.of(Usage(input_tokens=1, output_tokens=1, **usage)).cost_usd == pytest.approx(usd)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from gym.responses_api_models.openai_model.app import OpenAIModel
 from gym.responses_api_models.provider_model import ProviderModel
 from gym.responses_api_models.vllm_model.app import VLLMModel
 from gym.servers.base import Call, ServerError
+from gym.servers.model import CHAT as CHAT_CLIENT
+from gym.servers.model import MESSAGES
 from tests.responses_api_models.provider import Provider, Reply, context
 
 Server = type[ProviderModel[Any]]
@@ -120,6 +122,24 @@ async def test_what_cannot_be_carried_is_not_sent(provider: Provider, kind: Serv
     assert not provider.bodies
 
 
+@pytest.mark.parametrize(("kind", "named"), [(VLLMModel, "Chat Completions"), (AnthropicModel, "Anthropic Messages")])
+async def test_a_refusal_names_the_api_of_the_provider(provider: Provider, kind: Server, named: str) -> None:
+    client = MESSAGES if kind is VLLMModel else CHAT_CLIENT
+    body = {"max_tokens": 9, "messages": [{"role": "user", "content": "hi", "zz": 1}]}
+    with pytest.raises(ServerError, match=rf"`messages\[0\].zz` cannot be carried to {named}"):
+        await server(kind, provider.base_url).answered(client, body, Call())
+    assert not provider.bodies
+
+
+async def test_of_two_limits_the_smaller_one_is_kept(provider: Provider) -> None:
+    provider.replies = [Reply(body=CHAT)]
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 50, "max_completion_tokens": 7}
+    started = server(VLLMModel, provider.base_url)
+    await started.answered(CHAT_CLIENT, body, Call())
+    await started.stop()
+    assert provider.bodies == [{"messages": body["messages"], "max_tokens": 7, "model": "m"}]
+
+
 async def test_requests_win_over_settings(provider: Provider) -> None:
     provider.replies = [Reply(body=CHAT)]
     request = ResponsesRequest(input="hi", temperature=0.0, top_p=1.0)
@@ -212,7 +232,7 @@ async def test_no_secret_in_what_an_answer_tells(provider: Provider) -> None:
     provider.replies = [Reply(body={"status": "failed", "output": [], "error": error})]
     with pytest.raises(EpisodeFailure) as raised:
         await answer(server(OpenAIModel, provider.base_url, api="responses"), HELLO)
-    assert raised.value.message == "bad key ***"
+    assert raised.value.message == f"{provider.base_url}/v1/responses answered 500: bad key *** (3 attempts)"
 
 
 async def test_openrouter_limits_by_another_field(provider: Provider) -> None:

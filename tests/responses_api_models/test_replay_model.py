@@ -134,6 +134,18 @@ async def test_places_that_may_differ_are_named(tmp_path: Path) -> None:
         assert "recorded nothing, now" in (await server.post("chat", body)).text
 
 
+@pytest.mark.parametrize(("asked", "told"), [([], 0), (["one", "two", "three"], 0), (["one"], 2)])
+async def test_calls_that_nobody_asked_for_are_told(
+    asked: list[str], told: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await recorded(tmp_path, ["one", "two", "three"])
+    async with recording(replaying(tmp_path), tmp_path / "b") as server:
+        for text in asked:
+            await server.post("chat", body_of("chat", text))
+    said = f"policy_model: recorded calls were not asked for: {told} of the 3 of task.0"
+    assert [line for line in caplog.messages if "not asked for" in line] == ([said] if told else [])
+
+
 async def test_calls_side_by_side_find_their_own_answers(tmp_path: Path) -> None:
     await recorded(tmp_path, ["one", "two", "three"])
     async with recording(replaying(tmp_path), tmp_path / "b") as server:
@@ -174,7 +186,7 @@ def test_of_several_tries_the_last_one_is_played(
     written(tmp_path, *rollouts)
     found = Recording(tmp_path, "policy_model")
     tape = found.tape("t.0")
-    assert [file.call(number).session for file, number in tape.calls] == played
+    assert [file.at(head).session for file, head in tape.calls] == played
     found.close()
 
 

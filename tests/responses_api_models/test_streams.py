@@ -189,7 +189,7 @@ BROKEN: dict[str, bytes] = {
     "chat": b'data: {"error": {"message": "sk-key-of-the-provider"}}\n\n',
     "messages": b'event: error\ndata: {"type": "error", "error": {"message": "sk-key-of-the-provider"}}\n\n',
     "responses": b'data: {"type":"response.failed","response":{"error":{"message":"sk-key-of-the-provider"}}}\n\n',
-    "no JSON": b"data: {oops sk-key-of-the-provider\n\n",
+    "no JSON": b'data: {oops sk-key-of-the-provider\n\ndata: {"choices": [{"finish_reason": "stop"}]}\n\n',
 }
 
 

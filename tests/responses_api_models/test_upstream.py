@@ -84,9 +84,52 @@ FAILURES: dict[str, tuple[Reply, str, str, int]] = {
     ),
     "crash": (Reply(500, "a\n  traceback"), "provider_error", "answered 500: a traceback (3 attempts)", 3),
     "an error with status 200": (Reply(200, error("down", code=502)), "provider_error", "answered 502: down (3", 3),
-    "no JSON": (Reply(200, "<html>"), "malformed_answer", "answered no JSON object: <html>", 1),
-    "a list": (Reply(200, [1]), "malformed_answer", "answered no JSON object: [1]", 1),
-    "nothing": (Reply(200, ""), "malformed_answer", "answered no JSON object: an empty body", 1),
+    "an error with status 200 and a name": (
+        Reply(200, error("come back", code="overloaded")),
+        "provider_error",
+        "answered 500: come back (3",
+        3,
+    ),
+    "an error with status 200 that is a text": (Reply(200, {"error": "own words"}), "provider_error", ": own words", 3),
+    "an error with status 200 of vLLM": (
+        Reply(200, {"object": "error", "message": "bad thing", "type": "BadRequestError", "code": 400}),
+        "provider_refused",
+        "answered 400: bad thing",
+        1,
+    ),
+    "an error with status 200 of Anthropic": (
+        Reply(200, {"type": "error", "error": {"type": "rate_limit_error", "message": "slow"}}),
+        "provider_rate_limited",
+        "answered 429: slow",
+        3,
+    ),
+    "the reason behind a gateway": (
+        Reply(502, error("Provider returned error", code=502, metadata={"raw": "the real\nreason"})),
+        "provider_error",
+        "answered 502: Provider returned error: the real reason (3",
+        3,
+    ),
+    "a choice that failed": (
+        Reply(200, {"choices": [{"message": {"content": "par"}, "finish_reason": "error", "error": {"code": 502}}]}),
+        "provider_error",
+        "answered 502: ",
+        3,
+    ),
+    "a choice that was given up": (
+        Reply(200, {"choices": [{"message": {"content": "par"}, "finish_reason": "abort"}]}),
+        "provider_error",
+        "answered 500: the answer ended with the finish reason `abort`",
+        3,
+    ),
+    "a response without an end": (
+        Reply(200, {"object": "response", "status": "cancelled", "output": []}),
+        "provider_error",
+        "answered 500: the response ended with the status `cancelled`",
+        3,
+    ),
+    "no JSON": (Reply(200, "<html>"), "malformed_answer", "answered no JSON object: <html>", 3),
+    "a list": (Reply(200, [1]), "malformed_answer", "answered no JSON object: [1]", 3),
+    "nothing": (Reply(200, ""), "malformed_answer", "answered no JSON object: an empty body", 3),
     "cut off": (Reply(cut=True), "provider_unreachable", ": Server disconnected (3 attempts)", 3),
 }
 
@@ -115,7 +158,14 @@ def test_waits_grow_and_are_jittered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "expected"), [(None, None), ("3", 3.0), ("-1", 0.0), ("0.5", 0.5), ("soon", None), ("", None)]
+    ("header", "expected"),
+    [
+        (None, None),
+        ("3", 3.0),
+        ("-1", 0.0),
+        ("0.5", 0.5),
+        *((text, None) for text in ("soon", "", "nan", "inf", "-inf")),
+    ],
 )
 def test_retry_after(header: str | None, expected: float | None) -> None:
     assert retry_after_seconds(header) == expected
@@ -167,7 +217,7 @@ async def test_no_secret_in_messages(provider: Provider) -> None:
 
 async def test_long_texts_are_cut(provider: Provider) -> None:
     provider.replies = [Reply(400, "x" * 10_000)]
-    assert len((await failure_of(provider.base_url)).message) < 600
+    assert len((await failure_of(provider.base_url)).message) < 2100
 
 
 async def test_a_large_body(provider: Provider) -> None:

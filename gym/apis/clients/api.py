@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
@@ -29,12 +28,10 @@ class ClientApi(Protocol):
 
     Attributes:
         path: Its path under the server.
-        complete: Occurs in every stream that came to its end.
     """
 
     name: ClassVar[ApiName]
     path: ClassVar[str]
-    complete: ClassVar[re.Pattern[bytes]]
 
     def request(self, body: Mapping[str, Any]) -> ResponsesRequest:
         """A client's request in neutral form. What other APIs may not know stays in it, to be carried or refused.
@@ -59,6 +56,10 @@ class ClientApi(Protocol):
             sent: What the client was sent, in our words or in a provider's.
             body: The request.
         """
+        ...
+
+    def ends(self, event: Mapping[str, Any]) -> bool:
+        """Whether an event of a stream, decoded, is the end of its answer."""
         ...
 
     def error(self, error: ApiError) -> dict[str, Any]:

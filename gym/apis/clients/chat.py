@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -19,7 +18,6 @@ class ChatClient:
 
     name: ClassVar[ApiName] = "chat"
     path: ClassVar[str] = "/v1/chat/completions"
-    complete: ClassVar[re.Pattern[bytes]] = re.compile(rb'\[DONE\]|"finish_reason": ?"')
 
     def request(self, body: Mapping[str, Any]) -> ResponsesRequest:
         """The messages as items."""
@@ -36,6 +34,11 @@ class ChatClient:
     def broken_off(self, error: ApiError, sent: bytes, body: Mapping[str, Any]) -> bytes:  # noqa: ARG002
         """An error event, as gateways send it."""
         return sse.encoded({"error": openai_error(error)})
+
+    def ends(self, event: Mapping[str, Any]) -> bool:
+        """A chunk that says why the answer ended."""
+        choices = event.get("choices")
+        return isinstance(choices, list) and any(isinstance(one, dict) and one.get("finish_reason") for one in choices)
 
     def error(self, error: ApiError) -> dict[str, Any]:
         """OpenAI's shape, and what Gym's own clients read."""

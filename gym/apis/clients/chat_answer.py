@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gym.apis import sse
-from gym.apis.carry import kind_of, reasoning_text, spoken_text
+from gym.apis.carry import kind_of, reasoning_text, spoken_text, unread_part
 from gym.apis.events import Delta, Ended, Event, ItemDone, ItemStarted, Started, ended
 from gym.apis.responses import Item, ResponsesResponse, Usage, new_id
 from gym.failures import EpisodeFailure
@@ -28,6 +28,8 @@ def to_completion(response: ResponsesResponse) -> Object:
     text = "\n".join(filter(None, (spoken_text(item, "text") for item in items["message"])))
     refused = "\n".join(filter(None, (spoken_text(item, "refusal") for item in items["message"])))
     said: Object = {"role": "assistant", "content": text or None, "refusal": refused or None}
+    if cited := _annotations(items["message"]):
+        said["annotations"] = cited
     if thought := "\n".join(filter(None, map(reasoning_text, items["reasoning"]))):
         said["reasoning_content"] = thought
     if calls:
@@ -52,7 +54,29 @@ def _known(item: Item) -> str:
     kind = kind_of(item)
     if kind not in KNOWN:
         raise EpisodeFailure("malformed_answer", f"an item of type `{kind}` cannot be carried to Chat Completions")
+    if kind == "message" and (odd := unread_part(item)):
+        raise EpisodeFailure("malformed_answer", f"a part of type `{odd}` cannot be carried to Chat Completions")
     return kind
+
+
+def _annotations(items: Iterable[Item], before: int = 0) -> list[Object]:
+    """The sources of messages, as far as the API has them: pages of the web. Their places are those in the joined text.
+
+    Args:
+        before: Characters of text before these messages.
+    """
+    found = []
+    for item in items:
+        content = item.get("content")
+        for part in content if isinstance(content, list) else ():
+            for given in part.get("annotations") or ():
+                cited = {key: value for key, value in given.items() if key != "type"}
+                shifted = {key: cited[key] + before for key in ("start_index", "end_index") if key in cited}
+                if given.get("type") == "url_citation":
+                    found.append({"type": "url_citation", "url_citation": cited | shifted})
+            before += len(str(part.get("text") or ""))
+        before += 1 if spoken_text(item, "text") else 0
+    return found
 
 
 def _call(item: Item) -> Object:
@@ -90,6 +114,7 @@ class ChatEncoder:
     _calls: int = 0
     _last: dict[str, tuple[int, int]] = field(default_factory=dict)
     _item: int = 0
+    _spoken: int = 0
 
     def event(self, event: Event) -> bytes:
         """The chunks of an event."""
@@ -106,8 +131,10 @@ class ChatEncoder:
                 return self._item_started(item)
             case Delta():
                 return self._delta(event)
-            case ItemDone():
-                return b""
+            case ItemDone(item):
+                _known(item)
+                cited = _annotations([item], self._spoken - len(spoken_text(item, "text")))
+                return self._chunk({"annotations": cited}) if cited else b""
             case Ended():
                 return self._end(event)
 
@@ -132,7 +159,9 @@ class ChatEncoder:
             case "refusal":
                 return self._chunk({"refusal": self._joined("refusal", delta)})
             case "text":
-                return self._chunk({"content": self._joined("content", delta)})
+                text = self._joined("content", delta)
+                self._spoken += len(text)
+                return self._chunk({"content": text})
             case _:
                 return self._chunk({"reasoning_content": self._joined("reasoning_content", delta)})
         return self._chunk({"tool_calls": [{"index": self._calls - 1, **call}]})

@@ -8,12 +8,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gym.apis.carry import neutral
-from gym.apis.fields import DROPPED_OF_TOOLS, only
+from gym.apis.carry import further, neutral
+from gym.apis.fields import DROPPED_OF_REASONING, DROPPED_OF_TOOLS, NoPlace, only
 from gym.apis.responses import Item, ResponsesRequest, function_call, message, reasoning
 from gym.servers.base import ServerError, describe
 
-API = "another API"
+API = "another API than Chat Completions"
+NOT_OURS = frozenset({"input", "instructions", "max_output_tokens", "text"})
+"""Fields that other APIs have, and this one has not."""
+
 Parts = str | list[dict[str, Any]] | None
 
 
@@ -23,17 +26,25 @@ class _Open(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class _Named(_Open):
+def _given(model: BaseModel) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in model.model_fields_set}
+
+
+class _Function(_Open):
     name: str
     arguments: str = ""
+
+
+class _Custom(_Open):
+    name: str
     input: str = ""
 
 
 class _ToolCall(_Open):
     id: str
     type: Literal["function", "custom"] = "function"
-    function: _Named | None = None
-    custom: _Named | None = None
+    function: _Function | None = None
+    custom: _Custom | None = None
 
 
 class _Message(_Open):
@@ -60,6 +71,7 @@ class _Body(BaseModel):
     temperature: float | None = None
     top_p: float | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None
     verbosity: str | None = None
     response_format: dict[str, Any] | None = None
     stream: bool | None = False
@@ -76,30 +88,66 @@ def from_chat(body: Mapping[str, Any]) -> ResponsesRequest:
         chat = _Body.model_validate(body)
     except ValidationError as error:
         raise ServerError(400, describe(error)) from error
-    nested = {
-        "reasoning": {"effort": chat.reasoning_effort} if chat.reasoning_effort else None,
-        "text": _text(chat),
-    }
-    typed = {
+    placed = list(_items(chat.messages))
+    effort, named = _effort(chat)
+    limits = [limit for limit in (chat.max_tokens, chat.max_completion_tokens) if limit is not None]
+    fields = {
         "model": chat.model,
-        "input": list(_items(chat.messages)),
+        "input": [item for _, item in placed],
         "tools": [_tool(tool, f"tools[{at}]") for at, tool in enumerate(chat.tools or ())] or None,
         "tool_choice": _tool_choice(chat.tool_choice),
         "temperature": chat.temperature,
         "top_p": chat.top_p,
-        "max_output_tokens": chat.max_completion_tokens or chat.max_tokens,
+        "max_output_tokens": min(limits, default=None),
+        "reasoning": {"effort": effort} if effort else None,
+        "text": _text(chat),
     }
-    return neutral({**(chat.model_extra or {}), **nested, **typed})
+    request = neutral({**further(chat.model_extra, NOT_OURS, API), **fields})
+    return request.placed(lambda: _places(chat, named, [where for where, _ in placed]))
+
+
+def _places(chat: _Body, effort: str, messages: list[str]) -> dict[str, str]:
+    """What the API calls otherwise than a neutral request."""
+    schema = ".json_schema" if (chat.response_format or {}).get("type") == "json_schema" else ""
+    places = {"reasoning.effort": effort, "text.verbosity": "verbosity", "text.format": f"response_format{schema}"}
+    for at, tool in enumerate(chat.tools or ()):
+        places[f"tools[{at}]"] = f"tools[{at}].{tool.get('type')}"
+        places[f"tools[{at}].format"] = f"tools[{at}].custom.format{'.grammar' if _grammar(tool) else ''}"
+    for at, where in enumerate(messages):
+        places |= {f"input[{at}]": where, f"input[{at}].output": f"{where}.content"}
+    return places
+
+
+def _effort(chat: _Body) -> tuple[str | None, str]:
+    """The effort, and what says it: `reasoning_effort`, or `reasoning` as OpenRouter has it."""
+    given = chat.reasoning or {}
+    only(given, ("effort", "enabled"), "reasoning", API, DROPPED_OF_REASONING, has_type=False)
+    named = given.get("effort")
+    if chat.reasoning_effort is not None and named not in (None, chat.reasoning_effort):
+        raise NoPlace("reasoning.effort", API, "a second effort")
+    if chat.reasoning_effort is not None:
+        return chat.reasoning_effort, "reasoning_effort"
+    if given.get("enabled") is False:
+        return "none", "reasoning.enabled"
+    return named or ("medium" if given.get("enabled") else None), "reasoning.effort"
 
 
 def _text(chat: _Body) -> dict[str, Any] | None:
     text: dict[str, Any] = {"verbosity": chat.verbosity} if chat.verbosity else {}
     form = chat.response_format
     if form and form.get("type") == "json_schema":
+        only(form, ("json_schema",), "response_format", API, {})
         text["format"] = {"type": "json_schema", **(form.get("json_schema") or {})}
     elif form:
         text["format"] = form
     return text or None
+
+
+def _grammar(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    custom = tool.get("custom")
+    form = custom.get("format") if isinstance(custom, Mapping) else None
+    grammar = form.get("grammar") if isinstance(form, Mapping) else None
+    return grammar if isinstance(grammar, Mapping) else None
 
 
 def _tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -110,34 +158,50 @@ def _tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise ServerError(400, f"{where} is neither a function nor a custom tool")
     # Where nothing is said, this API is not strict, while Responses is.
     flat = {"type": kind, **({"strict": False} if kind == "function" else {}), **described}
-    if isinstance(form := flat.get("format"), Mapping) and isinstance(form.get("grammar"), Mapping):
-        flat["format"] = {"type": "grammar", **form["grammar"]}
+    if kind == "custom" and (grammar := _grammar(tool)):
+        only(flat["format"], ("grammar",), f"{where}.custom.format", API, {})
+        flat["format"] = {"type": "grammar", **grammar}
     return flat
 
 
-def _tool_choice(choice: Any) -> Any:
-    if isinstance(choice, Mapping) and isinstance(named := choice.get(str(choice.get("type"))), Mapping):
-        return {"type": choice["type"], **named}
-    return choice
+def _tool_choice(choice: Any, where: str = "tool_choice") -> Any:
+    """A choice of tools, or one of the tools that it allows."""
+    if not isinstance(choice, Mapping):
+        return choice
+    kind = str(choice.get("type"))
+    named = choice.get(kind)
+    if not isinstance(named, Mapping):
+        return choice
+    only(choice, (kind,), where, API, {})
+    if kind != "allowed_tools":
+        only(named, ("name",), f"{where}.{kind}", API, {}, has_type=False)
+        return {"type": kind, **named}
+    only(named, ("mode", "tools"), f"{where}.{kind}", API, {}, has_type=False)
+    tools = [_tool_choice(tool, f"{where}.{kind}.tools[{at}]") for at, tool in enumerate(named.get("tools") or ())]
+    return {"type": kind, **named, "tools": tools}
 
 
-def _items(messages: list[_Message]) -> Iterator[Item]:
+def _items(messages: list[_Message]) -> Iterator[tuple[str, Item]]:
+    """The items, each with the place of its message."""
     custom: set[str] = set()
     for at, entry in enumerate(messages):
         where = f"messages[{at}]"
-        only(entry.model_extra or {}, NAMES_OF_TOOLS if entry.role == "tool" else (), where, API)
+        only(_given(entry), SAID.get(entry.role, ("role", "content")), where, API, has_type=False)
         match entry.role:
             case "assistant":
                 custom |= {call.id for call in entry.tool_calls or () if call.custom is not None}
-                yield from _assistant(entry, where)
+                yield from ((where, item) for item in _assistant(entry, where))
             case "tool":
-                yield _tool_output(entry, custom, where)
+                yield where, _tool_output(entry, custom, where)
             case role:
-                yield {"type": "message", "role": role, "content": _content(entry.content, where)}
+                yield where, {"type": "message", "role": role, "content": _content(entry.content, where)}
 
 
-NAMES_OF_TOOLS = ("name", "tool_name")
-"""Fields of a tool's message that say again what its call says."""
+SAID = {
+    "assistant": ("role", "content", "refusal", "reasoning_content", "reasoning", "tool_calls"),
+    "tool": ("role", "content", "tool_call_id", "name", "tool_name"),
+}
+"""What is read of each role's messages. The name of a tool's message says again what its call says."""
 
 
 def _content(content: Parts, where: str) -> str | list[dict[str, Any]]:
@@ -154,7 +218,7 @@ def _part(part: dict[str, Any], where: str) -> dict[str, Any]:
             return {"type": "input_text", "text": text}
         case {"type": "image_url", "image_url": dict(image)} if "url" in image:
             only(part, ("image_url",), where, API)
-            only(image, ("url", "detail"), f"{where}.image_url", API)
+            only(image, ("url", "detail"), f"{where}.image_url", API, {}, has_type=False)
             return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
         case {"type": "image_url", "image_url": str(url)}:
             only(part, ("image_url",), where, API)
@@ -163,9 +227,11 @@ def _part(part: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _assistant(entry: _Message, where: str) -> Iterator[Item]:
-    if thought := entry.reasoning_content or entry.reasoning:
-        yield reasoning(thought)
-    if text := _spoken(entry.content, where):
+    thoughts = dict.fromkeys(filter(None, (entry.reasoning_content, entry.reasoning)))
+    if thoughts:
+        yield reasoning("\n".join(thoughts))
+    text = _spoken(entry.content, where)
+    if text or not (thoughts or entry.refusal or entry.tool_calls):
         yield message("assistant", text)
     if entry.refusal:
         yield {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": entry.refusal}]}
@@ -176,22 +242,23 @@ def _assistant(entry: _Message, where: str) -> Iterator[Item]:
 def _spoken(content: Parts, where: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    texts = [part.get("text", part.get("refusal")) for part in content]
-    if not all(isinstance(text, str) for text in texts):
-        raise ServerError(400, f"{where}.content: an assistant says only text")
     for at, part in enumerate(content):
-        only(part, ("text", "refusal"), f"{where}.content[{at}]", API)
-    return "".join(map(str, texts))
+        kind = part.get("type")
+        if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
+            raise NoPlace(f"{where}.content[{at}]", API, f"an assistant's part of type `{kind}`")
+        only(part, (kind,), f"{where}.content[{at}]", API)
+    return "".join(part[part["type"]] for part in content)
 
 
 def _call(call: _ToolCall, where: str) -> Item:
-    only(call.model_extra or {}, ("call_id",), where, API)
-    only((call.custom or call.function or call).model_extra or {}, ("call_id",), where, API)
-    if call.custom is not None:
-        return {"type": "custom_tool_call", "call_id": call.id, "name": call.custom.name, "input": call.custom.input}
-    if call.function is None:
-        raise ServerError(400, f"{where}: the tool call {json.dumps(call.id)} has no `function`")
-    return function_call(call.function.name, call.function.arguments, call.id)
+    only(_given(call), ("id", "call_id", call.type), where, API)
+    given = call.custom if call.type == "custom" else call.function
+    if given is None:
+        raise ServerError(400, f"{where}: the tool call {json.dumps(call.id)} has no `{call.type}`")
+    only(given.model_extra or {}, ("call_id",), f"{where}.{call.type}", API, has_type=False)
+    if isinstance(given, _Custom):
+        return {"type": "custom_tool_call", "call_id": call.id, "name": given.name, "input": given.input}
+    return function_call(given.name, given.arguments, call.id)
 
 
 def _tool_output(entry: _Message, custom: set[str], where: str) -> Item:

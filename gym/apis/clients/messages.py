@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -19,7 +18,6 @@ class MessagesClient:
 
     name: ClassVar[ApiName] = "messages"
     path: ClassVar[str] = "/v1/messages"
-    complete: ClassVar[re.Pattern[bytes]] = re.compile(rb'"type": ?"(message_stop|error)"|event: ?(message_stop|error)')
 
     def request(self, body: Mapping[str, Any]) -> ResponsesRequest:
         """The messages as items, the system prompt as instructions."""
@@ -36,6 +34,10 @@ class MessagesClient:
     def broken_off(self, error: ApiError, sent: bytes, body: Mapping[str, Any]) -> bytes:  # noqa: ARG002
         """An error event."""
         return sse.encoded({"type": "error", "error": anthropic_error(error)}, "error")
+
+    def ends(self, event: Mapping[str, Any]) -> bool:
+        """The event that stops a message."""
+        return event.get("type") == "message_stop"
 
     def error(self, error: ApiError) -> dict[str, Any]:
         """Anthropic's shape, and what Gym's own clients read."""

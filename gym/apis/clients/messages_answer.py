@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gym.apis import sse
-from gym.apis.carry import decoded_arguments, kind_of, reasoning_text
+from gym.apis.carry import decoded_arguments, kind_of, reasoning_text, unread_part
 from gym.apis.clients.seals import signature_of
 from gym.apis.events import Delta, Ended, Event, ItemDone, ItemStarted, Started, deltas_of, ended
 from gym.apis.responses import Item, ResponsesResponse, Usage, new_id
@@ -37,6 +37,7 @@ def to_message(response: ResponsesResponse) -> Object:
 def _block(item: Item) -> Object | None:
     match kind_of(item):
         case "message":
+            _check(item)
             text = "".join(delta.text for delta in deltas_of(item))
             return {"type": "text", "text": text} if text else None
         case "reasoning":
@@ -46,6 +47,11 @@ def _block(item: Item) -> Object | None:
             return {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": given}
         case kind:
             raise _no_place(kind)
+
+
+def _check(item: Item) -> None:
+    if odd := unread_part(item):
+        raise EpisodeFailure("malformed_answer", f"a part of type `{odd}` cannot be carried to Anthropic Messages")
 
 
 def _no_place(kind: str) -> EpisodeFailure:
@@ -152,6 +158,7 @@ class MessagesEncoder:
 
     def _item_done(self, item: Item) -> bytes:
         if not self._open:
+            _check(item)
             return b""
         signed = self._grow("signature_delta", signature=signature_of(item)) if kind_of(item) == "reasoning" else b""
         stop = _sent("content_block_stop", index=self._block)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,7 +9,7 @@ from gym.apis.carry import neutral
 from gym.apis.clients.responses_answer import ResponsesEncoder, Seal, echoed, to_response
 from gym.apis.clients.responses_failure import response_failed
 from gym.apis.clients.seals import with_seal, without_seal
-from gym.apis.errors import ApiError, openai_error
+from gym.apis.errors import RESPONSE_ENDS, ApiError, openai_error
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse
 from gym.apis.upstreams.api import ApiName
 
@@ -22,7 +21,6 @@ class ResponsesClient:
 
     name: ClassVar[ApiName] = "responses"
     path: ClassVar[str] = "/v1/responses"
-    complete: ClassVar[re.Pattern[bytes]] = re.compile(rb"response\.(completed|incomplete|failed)|event: ?error")
 
     def request(self, body: Mapping[str, Any]) -> ResponsesRequest:
         """The request itself, with the reasoning that our own answers had sealed."""
@@ -42,6 +40,10 @@ class ResponsesClient:
     def broken_off(self, error: ApiError, sent: bytes, body: Mapping[str, Any]) -> bytes:
         """A failed response, with what was said before."""
         return response_failed(error, sent, body)
+
+    def ends(self, event: Mapping[str, Any]) -> bool:
+        """An event that has the response in its end."""
+        return event.get("type") in RESPONSE_ENDS
 
     def error(self, error: ApiError) -> dict[str, Any]:
         """OpenAI's shape, and what Gym's own clients read."""

@@ -11,6 +11,12 @@ from gym.apis.sse import Parser, Sent
 from gym.apis.tools import Names, Restorer
 
 ApiName = Literal["responses", "chat", "messages"]
+TITLES: dict[ApiName, str] = {
+    "responses": "Responses",
+    "chat": "Chat Completions",
+    "messages": "Anthropic Messages",
+}
+"""What messages call the APIs."""
 
 
 class Decoder(Protocol):
@@ -63,7 +69,7 @@ class UpstreamApi(Protocol):
         """Looks whether a whole answer is one of this API; what it has is left to who reads it.
 
         Raises:
-            EpisodeFailure: `malformed_answer`, or what the answer itself says that failed.
+            EpisodeFailure: `malformed_answer`.
         """
         ...
 

@@ -10,7 +10,7 @@ from gym.apis.responses import ResponsesRequest
 from gym.apis.tools import flattened
 from gym.apis.upstreams.api import ApiName, Decoder, restored
 from gym.apis.upstreams.chat_answer import ChatDecoder
-from gym.apis.upstreams.chat_request import ChatDialect, one_head, to_chat
+from gym.apis.upstreams.chat_request import API, ChatDialect, one_head, to_chat
 from gym.failures import EpisodeFailure
 
 
@@ -37,7 +37,7 @@ class ChatUpstream:
 
     def ask(self, request: ResponsesRequest, *, stream: bool) -> tuple[dict[str, Any], Decoder]:
         """A chat with only functions as tools. A stream is asked for its usage."""
-        flat, names = flattened(request)
+        flat, names = flattened(request, API)
         body = to_chat(flat, self.dialect)
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from gym.apis.errors import ProviderFailure, failure_within_stream
+from gym.apis.ending import BROKEN_OFF
+from gym.apis.errors import ProviderFailure, failure_in
 from gym.apis.events import Ended, Event, Flow, Kind, Started, begun, begun_call, fold
+from gym.apis.fields import DROPPED_WITHIN, EMPTY, is_dropped
 from gym.apis.responses import ResponsesResponse, Usage, new_id
 from gym.apis.sse import Sent
 from gym.apis.upstreams.token_ids import TokenIds
@@ -18,7 +20,7 @@ from gym.failures import EpisodeFailure
 from gym.servers.base import describe
 
 STOP_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Finish reasons that make a response incomplete, and why it is; with any other it is complete."""
+"""Finish reasons that make a response incomplete, and why it is; with any other that is no failure it is complete."""
 
 
 class _Function(BaseModel):
@@ -33,11 +35,16 @@ class _ToolCall(BaseModel):
 
 
 class _Message(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    role: str | None = None
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[_ToolCall] | None = None
+    function_call: _Function | None = None
+    annotations: list[dict[str, Any]] | None = None
     prompt_token_ids: list[int] | None = None
     generation_token_ids: list[int] | None = None
     generation_log_probs: list[float] | None = None
@@ -57,6 +64,8 @@ class _Usage(BaseModel):
     prompt_tokens_details: dict[str, Any] | None = None
     completion_tokens_details: dict[str, Any] | None = None
     cost: float | None = None
+    is_byok: bool | None = None
+    cost_details: dict[str, Any] | None = None
 
 
 class _Completion(BaseModel):
@@ -95,6 +104,8 @@ class ChatDecoder:
     _calls: list[_Call] = field(default_factory=list)
     _by_index: dict[int | None, _Call] = field(default_factory=dict)
     _speaking: tuple[Kind, int] | None = None
+    _annotations: list[dict[str, Any]] = field(default_factory=list)
+    _unread: list[str] = field(default_factory=list)
     _started: bool = False
     _finish_reason: str | None = None
     _stop_sequence: str | None = None
@@ -118,14 +129,12 @@ class ChatDecoder:
             chunk = json.loads(sent.data)
         except ValueError as error:
             raise EpisodeFailure("malformed_answer", f"a chunk is no JSON: {sent.data[:200]}") from error
-        if isinstance(chunk, dict) and ("error" in chunk or sent.event == "error"):
-            raise failure_within_stream(chunk)
-        return self._take(_typed(chunk))
+        return self._take(_typed(chunk, sent.event))
 
     def end(self) -> list[Event]:
         """What remains: the items that are open, and how the answer ended."""
         if self._finish_reason is None:
-            raise ProviderFailure("provider_error", "the stream ended before the answer did")
+            raise ProviderFailure("provider_error", BROKEN_OFF)
         return self._last_events()
 
     def _take(self, chunk: _Completion) -> list[Event]:
@@ -153,6 +162,12 @@ class ChatDecoder:
             self._speak("refusal", said.refusal)
         for call in said.tool_calls or ():
             self._call(call)
+        if said.function_call is not None:  # the one call of earlier versions of the API
+            self._call(_ToolCall(index=0, function=said.function_call))
+        self._annotations += said.annotations or ()
+        for name, value in (said.model_extra or {}).items():
+            if value not in EMPTY and not is_dropped(name, value, DROPPED_WITHIN):
+                self._unread.append(name)
 
     def _speak(self, kind: Kind, text: str) -> None:
         if self._speaking is None or self._speaking[0] != kind:
@@ -188,11 +203,19 @@ class ChatDecoder:
     def _close_what_is_complete(self) -> None:
         """Closes what was said so far, and calls with whole arguments; other calls may grow on beside the next."""
         if self._speaking is not None:
-            self._flow.close(self._speaking[1])
+            self._close(self._speaking[1])
             self._speaking = None
         for number in self._flow.open_numbers():
             if _is_json(self._flow.text(number)):
                 self._flow.close(number)
+
+    def _close(self, number: int, **more: Any) -> None:
+        """Completes an item; a text has the sources that were told with it."""
+        if self._annotations and self._speaking == ("text", number):
+            told = [{"type": given.get("type"), **(given.get("url_citation") or {})} for given in self._annotations]
+            more["content"] = [{"type": "output_text", "text": self._flow.text(number), "annotations": told}]
+            self._annotations = []
+        self._flow.close(number, **more)
 
     def _last_events(self) -> list[Event]:
         for call in self._calls:
@@ -206,8 +229,10 @@ class ChatDecoder:
         for number in open_numbers:
             if not self._flow.text(number) and any(call.number == number for call in self._calls):
                 self._flow.add(number, "{}")
-            self._flow.close(number, **(token_ids if number == open_numbers[-1] else {}))
+            self._close(number, **(token_ids if number == open_numbers[-1] else {}))
         incomplete = STOP_REASONS.get(self._finish_reason or "")
+        if self._unread and not len(self._flow) and not incomplete:
+            raise EpisodeFailure("malformed_answer", f"the answer is only `{self._unread[0]}`, which cannot be carried")
         return [*self._flow.take(), Ended(incomplete, self._usage, self._stop_sequence)]
 
 
@@ -219,7 +244,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _typed(answer: Any) -> _Completion:
+def _typed(answer: Any, event: str = "") -> _Completion:
+    if (failure := failure_in(answer, event)) is not None:
+        raise failure
     try:
         return _Completion.model_validate(answer)
     except ValidationError as error:
@@ -235,7 +262,7 @@ def _usage(usage: _Usage | None) -> Usage | None:
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         input_tokens_details=_told(usage.prompt_tokens_details, "cached_tokens", "cache_write_tokens"),
         output_tokens_details=_told(usage.completion_tokens_details, "reasoning_tokens"),
-        **({} if usage.cost is None else {"cost": usage.cost}),
+        **usage.model_dump(include={"cost", "is_byok", "cost_details"}, exclude_none=True),
     )
 
 

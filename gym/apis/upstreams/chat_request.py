@@ -27,7 +27,7 @@ from gym.apis.carry import (
     text_content,
     tool_choice,
 )
-from gym.apis.fields import cannot
+from gym.apis.fields import NoPlace, only, told
 from gym.apis.responses import Item, ResponsesRequest
 
 API = "Chat Completions"
@@ -71,6 +71,11 @@ def to_chat(request: ResponsesRequest, dialect: ChatDialect) -> dict[str, Any]:
     Raises:
         ServerError: 400 for a field, tool or item that cannot be carried.
     """
+    with told(API, request.clients_places):
+        return _body(request, dialect)
+
+
+def _body(request: ResponsesRequest, dialect: ChatDialect) -> dict[str, Any]:
     fields = carried(request, API, CARRIED)
     tools = [_tool(tool) for tool in function_tools(request, API)]
     if not tools:
@@ -106,15 +111,14 @@ def _tool_choice(request: ResponsesRequest) -> Any:
 
 
 def _response_format(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    match given:
-        case None | {"type": "text"}:
-            return None
-        case {"type": "json_object"}:
-            return {"type": "json_object"}
-        case {"type": "json_schema"}:
-            schema = {key: value for key, value in given.items() if key != "type" and value is not None}
-            return {"type": "json_schema", "json_schema": schema}
-    raise cannot(f"`text.format: {given}`", API)
+    kind = (given or {}).get("type")
+    if given is None or kind == "json_schema":
+        schema = {key: value for key, value in (given or {}).items() if key != "type" and value is not None}
+        return {"type": "json_schema", "json_schema": schema} if given else None
+    if kind not in ("text", "json_object"):
+        raise NoPlace("text.format.type", API, value=kind)
+    only(given, (), "text.format", API, {})
+    return {"type": "json_object"} if kind == "json_object" else None
 
 
 def _messages(request: ResponsesRequest, dialect: ChatDialect) -> list[Message]:
@@ -125,12 +129,19 @@ def _messages(request: ResponsesRequest, dialect: ChatDialect) -> list[Message]:
 
 
 def one_head(messages: list[Message]) -> list[Message]:
-    """The messages with the system messages at the head as one: many chat templates take no more."""
+    """The messages with the system messages at the head as one: many chat templates take no more.
+
+    One that has more than a text, such as a name, would lose that: then they stay as they are.
+    """
     head = next((at for at, entry in enumerate(messages) if entry["role"] != "system"), len(messages))
-    if head < 2 or not all(isinstance(entry["content"], str) for entry in messages[:head]):
+    if head < 2 or not all(_is_text_alone(entry) for entry in messages[:head]):
         return messages
     text = "\n\n".join(entry["content"] for entry in messages[:head])
     return [{"role": "system", "content": text}, *messages[head:]]
+
+
+def _is_text_alone(entry: Message) -> bool:
+    return entry.keys() == {"role", "content"} and isinstance(entry["content"], str)
 
 
 def _system(items: list[Placed], _: ChatDialect) -> Iterable[Message]:
@@ -192,7 +203,9 @@ def _assistant(items: list[Placed], dialect: ChatDialect) -> Iterable[Message]:
     thoughts = "\n".join(reasoning_text(item) for _, item in by_kind["reasoning"])
     if thoughts and dialect.reasoning_field:
         further |= dict.fromkeys(REASONING_FIELDS[dialect.reasoning_field], thoughts)
-    return [{"role": "assistant", "content": text or None, **further}] if text or further else []
+    if not (by_kind["message"] or further):
+        return []
+    return [{"role": "assistant", "content": text or (None if further else ""), **further}]
 
 
 REASONING_FIELDS: dict[ReasoningField, tuple[str, ...]] = {

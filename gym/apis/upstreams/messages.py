@@ -10,7 +10,7 @@ from gym.apis.responses import ResponsesRequest
 from gym.apis.tools import flattened
 from gym.apis.upstreams.api import ApiName, Decoder, restored
 from gym.apis.upstreams.messages_answer import MessagesDecoder
-from gym.apis.upstreams.messages_request import to_messages
+from gym.apis.upstreams.messages_request import API, to_messages
 from gym.failures import EpisodeFailure
 
 
@@ -25,7 +25,7 @@ class MessagesUpstream:
 
     def ask(self, request: ResponsesRequest, *, stream: bool) -> tuple[dict[str, Any], Decoder]:
         """A conversation with only functions as tools."""
-        flat, names = flattened(request)
+        flat, names = flattened(request, API)
         body = to_messages(flat) | ({"stream": True} if stream else {})
         return body, restored(MessagesDecoder(self.model), names)
 

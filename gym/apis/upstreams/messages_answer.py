@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from gym.apis.errors import ProviderFailure, failure_within_stream
+from gym.apis.ending import BROKEN_OFF
+from gym.apis.errors import ProviderFailure, failure_of_error
 from gym.apis.events import Ended, Event, Flow, Started, begun, begun_call, fold
 from gym.apis.responses import Item, ResponsesResponse, Usage
-from gym.apis.sse import Sent
+from gym.apis.sse import Sent, decoded
 from gym.apis.upstreams.messages_request import REDACTED, THINKING
 from gym.failures import EpisodeFailure
 from gym.servers.base import describe
@@ -76,6 +77,7 @@ class _Head(BaseModel):
 class _End(BaseModel):
     stop_reason: str | None = None
     stop_sequence: str | None = None
+    stop_details: dict[str, Any] | None = None
 
 
 class _Whole(_Head, _End):
@@ -125,14 +127,17 @@ class MessagesDecoder:
             self._begin(at, block)
             self._finish(at)
         self._end = typed
+        self._explain()
         return fold([*events, *self._flow.take(), self._last_event()])
 
     def feed(self, sent: Sent) -> list[Event]:
         """The events that are due after one event of the upstream."""
         try:
-            event = _Event.model_validate_json(sent.data)
+            event = _Event.model_validate(decoded(sent.data))
         except ValidationError as error:
             raise EpisodeFailure("malformed_answer", f"an event is not of a message: {describe(error)}") from error
+        except ValueError as error:
+            raise EpisodeFailure("malformed_answer", f"an event is no JSON: {sent.data[:200]}") from error
         match event.type:
             case "message_start":
                 return [self._started(event.message or _Head())]
@@ -148,13 +153,14 @@ class MessagesDecoder:
             case "message_stop":
                 self._ended = True
             case "error":
-                raise failure_within_stream(json.loads(sent.data))
+                raise failure_of_error(json.loads(sent.data))
         return self._flow.take()
 
     def end(self) -> list[Event]:
         """How the answer ended."""
         if not self._ended and self._end.stop_reason is None:
-            raise ProviderFailure("provider_error", "the stream ended before the answer did")
+            raise ProviderFailure("provider_error", BROKEN_OFF)
+        self._explain()
         return [*self._flow.take(), self._last_event()]
 
     def _started(self, head: _Head) -> Started:
@@ -204,6 +210,13 @@ class MessagesDecoder:
             case _ToolUse(input=given) if not opened.has_arguments:
                 self._flow.add(opened.number, json.dumps(given))
         self._flow.close(opened.number, **more)
+
+    def _explain(self) -> None:
+        """Why the model declined, where the API tells it, is what it says last."""
+        if text := str((self._end.stop_details or {}).get("explanation") or ""):
+            number = self._flow.open(begun("refusal"), "refusal")
+            self._flow.add(number, text)
+            self._flow.close(number)
 
     def _last_event(self) -> Ended:
         incomplete = STOP_REASONS.get(self._end.stop_reason or "")

@@ -26,7 +26,7 @@ from gym.apis.carry import (
     text_content,
     tool_choice,
 )
-from gym.apis.fields import cannot
+from gym.apis.fields import NoPlace, only, told
 from gym.apis.responses import Item, ResponsesRequest
 
 API = "Anthropic Messages"
@@ -45,6 +45,11 @@ def to_messages(request: ResponsesRequest) -> dict[str, Any]:
     Raises:
         ServerError: 400 for a field, tool or item that cannot be carried.
     """
+    with told(API, request.clients_places):
+        return _body(request)
+
+
+def _body(request: ResponsesRequest) -> dict[str, Any]:
     fields = carried(request, API, CARRIED)
     system, messages = _conversation(request)
     stop = fields.get("stop")
@@ -72,23 +77,30 @@ def _thinking(effort: str | None) -> dict[str, Any]:
     if effort == "none":
         return {"thinking": {"type": "disabled"}}
     if effort not in EFFORTS:
-        raise cannot(f"`reasoning.effort: {effort}`", API)
+        raise NoPlace("reasoning.effort", API, value=effort)
     return {"thinking": {"type": "adaptive"}, "output_config": {"effort": EFFORTS[effort]}}
 
 
 def _output_format(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The format. Its name and strictness have no place, and need none: there is one format, and it always holds."""
     match given:
-        case None | {"type": "text"}:
+        case None:
             return None
-        case {"type": "json_schema", "schema": schema}:
-            return {"type": "json_schema", "schema": schema}
-    raise cannot(f"`text.format: {given}`", API)
+        case {"type": "text"}:
+            only(given, (), "text.format", API, {})
+            return None
+        case {"type": "json_schema", "schema": dict(schema)}:
+            only(given, ("schema", "name", "strict", "description"), "text.format", API, {})
+            about = [text for text in (given.get("description"), schema.get("description")) if text]
+            described = {"description": "\n".join(map(str, about))} if about else {}
+            return {"type": "json_schema", "schema": {**schema, **described}}
+    raise NoPlace("text.format.type", API, value=given.get("type"))
 
 
 def _tool(tool: FunctionTool) -> dict[str, Any]:
-    # `strict` is dropped on purpose: only some models take it, and every verifier must cope with bad arguments.
     described = {} if tool.description is None else {"description": tool.description}
-    return {"name": tool.name, **described, "input_schema": tool.parameters}
+    strict = {"strict": True} if tool.strict else {}
+    return {"name": tool.name, **described, "input_schema": tool.parameters, **strict}
 
 
 def _tool_choice(request: ResponsesRequest, parallel: bool | None) -> dict[str, Any] | None:
@@ -104,16 +116,21 @@ def _tool_choice(request: ResponsesRequest, parallel: bool | None) -> dict[str, 
 def _conversation(request: ResponsesRequest) -> tuple[str, list[dict[str, Any]]]:
     system = [request.instructions] if request.instructions else []
     messages: list[dict[str, Any]] = []
+    unsaid = ""
     for role, items in runs(request, API):
         if role in ("system", "developer") and not messages:
             system += [text_content(item, where, API) for where, item in items]
             continue
         speaker, build = BUILDERS[role]
         blocks = [block for where, item in items for block in build(item, where)]
+        unsaid = "" if blocks or speaker == "assistant" else items[-1][0]
         if messages and messages[-1]["role"] == speaker:
             messages[-1]["content"] += blocks
         elif blocks:
             messages.append({"role": speaker, "content": blocks})
+    if unsaid and (not messages or messages[-1]["role"] == "assistant"):
+        # Left out, the model would go on with its own last message instead.
+        raise NoPlace(unsaid, API, "an empty message at the end")
     for entry in messages:
         # The API wants the results of a turn's tool calls before anything else that the user says.
         entry["content"].sort(key=lambda block: block["type"] != "tool_result")
@@ -134,7 +151,7 @@ def _image_block(part: Mapping[str, Any], where: str) -> Block:
         return {"type": "image", "source": {"type": "url", "url": url}}
     media_type, separator, data = url.removeprefix("data:").partition(";base64,")
     if not separator:
-        raise cannot(f"a data URL that is not base64 ({where})", API)
+        raise NoPlace(where, API, "a data URL that is not base64")
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 

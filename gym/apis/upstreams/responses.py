@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from gym.apis.carry import kind_of
-from gym.apis.errors import ProviderFailure, failure_within_stream
+from gym.apis.ending import BROKEN_OFF
+from gym.apis.errors import RESPONSE_ENDS, ProviderFailure, failure_in
 from gym.apis.events import Delta, Event, ItemDone, ItemStarted, Kind, Started, deltas_of, ended, unfold
-from gym.apis.fields import cannot, is_dropped
+from gym.apis.fields import NoPlace, is_dropped, renamed
 from gym.apis.responses import Item, ResponsesRequest, ResponsesResponse
 from gym.apis.sse import Sent
 from gym.apis.upstreams.api import ApiName, Decoder
@@ -29,6 +30,7 @@ ENCRYPTED = "reasoning.encrypted_content"
 OF_OTHER_APIS = frozenset(
     {
         "audio",
+        "betas",
         "container",
         "frequency_penalty",
         "function_call",
@@ -36,17 +38,28 @@ OF_OTHER_APIS = frozenset(
         "inference_geo",
         "logit_bias",
         "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
         "mcp_servers",
+        "messages",
         "min_p",
         "modalities",
         "n",
+        "output_config",
+        "output_format",
         "prediction",
         "presence_penalty",
+        "reasoning_effort",
         "repetition_penalty",
+        "response_format",
         "seed",
         "speed",
         "stop",
+        "stop_sequences",
+        "system",
+        "thinking",
         "top_k",
+        "verbosity",
         "web_search_options",
     }
 )
@@ -78,7 +91,7 @@ class ResponsesUpstream:
         """
         for name, value in (request.model_extra or {}).items():
             if name in OF_OTHER_APIS and value is not None and not is_dropped(name, value):
-                raise cannot(f"`{name}`", API)
+                raise NoPlace(renamed(name, request.clients_places()), API, value=value)
         body = request.model_dump(exclude_none=True, exclude_unset=True, exclude=set(OF_OTHER_APIS | NOT_SENT))
         body["input"] = [item for item in request.items() if self._goes_back(item)]
         body.setdefault("store", False)
@@ -94,9 +107,7 @@ class ResponsesUpstream:
         return not sealed.startswith((THINKING, REDACTED)) and bool(sealed or self.open_reasoning)
 
     def check(self, answer: Mapping[str, Any]) -> None:
-        """A response has output, and did not fail."""
-        if answer.get("status") == "failed":
-            raise failure_within_stream(answer)
+        """A response has output."""
         if not isinstance(answer.get("output"), list):
             raise EpisodeFailure("malformed_answer", "the answer is no response: it has no `output`")
 
@@ -114,8 +125,6 @@ KINDS: dict[str, tuple[Kind, str]] = {
     "response.custom_tool_call_input.delta": ("input", ""),
 }
 """The kind of each delta, and where its part's place is."""
-
-ENDS = ("response.completed", "response.incomplete")
 
 
 @dataclass(slots=True)
@@ -136,14 +145,14 @@ class ResponsesDecoder:
 
     def whole(self, answer: Mapping[str, Any]) -> ResponsesResponse:
         """The response, with all that it has."""
+        if (failure := failure_in(answer)) is not None:
+            raise failure
         try:
             response = ResponsesResponse.model_validate(answer)
         except ValidationError as error:
             raise EpisodeFailure("malformed_answer", f"the answer is no response: {describe(error)}") from error
         if "output" not in answer:
             raise EpisodeFailure("malformed_answer", "the answer is no response: it has no `output`")
-        if response.status == "failed":
-            raise failure_within_stream(answer)
         return response
 
     def feed(self, sent: Sent) -> list[Event]:
@@ -166,17 +175,16 @@ class ResponsesDecoder:
             self._open(event["output_index"], event["item"])
         elif kind == "response.output_item.done":
             self._close(event["output_index"], event["item"])
-        elif kind in ENDS:
+        elif kind in RESPONSE_ENDS:
             self._last = self.whole(event["response"])
-        elif kind in ("response.failed", "error"):
-            own = {name: event[name] for name in ("code", "message", "param") if name in event}
-            raise failure_within_stream(event.get("response") or {"error": own})
+        elif (failure := failure_in(event)) is not None:
+            raise failure
         return self._take()
 
     def end(self) -> list[Event]:
         """How the answer ended; of one that came without items' events, all its items."""
         if self._last is None:
-            raise ProviderFailure("provider_error", "the stream ended before the answer did")
+            raise ProviderFailure("provider_error", BROKEN_OFF)
         return [ended(self._last)] if self._any else [*unfold(self._last)][1:]
 
     def _open(self, index: int, item: Item) -> None:

@@ -7,6 +7,7 @@ probabilities, which vLLM writes as `token_id:<number>` for `return_tokens_as_to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 REQUEST_FIELDS: dict[str, Any] = {
@@ -18,6 +19,13 @@ REQUEST_FIELDS: dict[str, Any] = {
 """What asks vLLM for them."""
 
 PREFIX = "token_id:"
+ITEM_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+"""What an item has of them."""
+
+
+def token_ids_of(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Those fields of an item; empty where it has none."""
+    return {name: item[name] for name in ITEM_FIELDS if name in item}
 
 
 class TokenIds:
@@ -34,7 +42,7 @@ class TokenIds:
         """Takes what an answer, or the next chunk of one, has."""
         self._prompt = prompt or self._prompt
         self._generated += generated or []
-        for name in ("prompt_token_ids", "generation_token_ids", "generation_log_probs"):
+        for name in ITEM_FIELDS:
             if (value := getattr(message, name)) is not None:
                 self._of_message[name] = value
         entries = logprobs.get("content") if isinstance(logprobs, dict) else None

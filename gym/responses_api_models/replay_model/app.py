@@ -13,14 +13,14 @@ from pydantic import Field, field_validator
 
 from gym.apis.clients.api import ClientApi
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
-from gym.capture.exchange import CLIENT_LEFT, note_tokens
+from gym.capture.exchange import CLIENT_LEFT, note_token_ids, note_tokens
 from gym.capture.failure import failure_of
 from gym.capture.reader import ModelCall, files
 from gym.capture.store import FOLDER, encoded
 from gym.errors import Problem, UserError
-from gym.responses_api_models.replay_model.tape import Ignored, Recording, Tape
+from gym.responses_api_models.replay_model.tape import MOST_NAMED, Ignored, Recording, Tape
 from gym.servers.base import Call
-from gym.servers.model import RESPONSES, Body, ModelServer, ModelServerConfig
+from gym.servers.model import COUNT_TOKENS, RESPONSES, Body, ModelServer, ModelServerConfig
 
 _PLACE = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[[^.\[\]]+\])*")
 _EVENTS = re.compile(rb".+?(?:\n\n|\Z)", re.DOTALL)
@@ -102,11 +102,17 @@ class ReplayModel(ModelServer[ReplayModelConfig]):
             raise UserError(Problem(what, "name a run that has, or set `instance`", key=f"{self.name}.replay_from"))
         self._ignore = Ignored.of(self.config.ignore, self.config.ignore_text)
         self._tapes: dict[tuple[str | None, str | None], Tape] = {}
+        self._counts: dict[tuple[str | None, str | None], Tape | None] = {}
         log.info("%s plays back %d rollouts of %s", self.name, len(self._recording), self._recording.run)
 
     async def stop(self) -> None:
-        """Closes the recording."""
+        """Closes the recording, and says what of the rollouts that were played nobody asked for."""
         self._recording.close()
+        rests = [tape for tape in self._tapes.values() if tape.unplayed]
+        if rests:
+            told = [f"{tape.unplayed} of the {len(tape.calls)} of {tape.rollout}" for tape in rests[:MOST_NAMED]]
+            more = ", ..." if len(rests) > MOST_NAMED else ""
+            log.warning("%s: recorded calls were not asked for: %s%s", self.name, ", ".join(told), more)
 
     async def respond(self, request: ResponsesRequest, call: Call) -> ResponsesResponse:
         """The recorded response.
@@ -115,11 +121,21 @@ class ReplayModel(ModelServer[ReplayModelConfig]):
             EpisodeFailure: `replay_mismatch`: no such request was recorded next; or what failed then.
         """
         body = {name: getattr(request, name) for name in request.model_fields_set}
-        return ResponsesResponse.model_validate_json(_whole(self._recorded(RESPONSES, body, call)))
+        return ResponsesResponse.model_validate(json.loads(_whole(self._recorded(RESPONSES, body, call))))
 
     async def answered(self, api: ClientApi, body: Body, call: Call) -> bytes:
         """The recorded bytes. Raises as `respond`."""
         return _whole(self._recorded(api, body, call))
+
+    async def counted(self, body: Body, call: Call) -> Body:
+        """The recorded count; an estimate for a rollout of which none was recorded. Raises as `respond`."""
+        whose = call.run, call.rollout
+        if whose not in self._counts:
+            self._counts[whose] = self._recording.counts(call.rollout)
+        if (tape := self._counts[whose]) is None:
+            return await super().counted(body, call)
+        counted: Body = json.loads(_whole(self._play(tape, COUNT_TOKENS, body)))
+        return counted
 
     async def streamed(self, api: ClientApi, body: Body, call: Call) -> AsyncGenerator[bytes, None]:
         """The recorded bytes, event by event, those of a failure included. Raises as `respond`."""
@@ -133,11 +149,15 @@ class ReplayModel(ModelServer[ReplayModelConfig]):
         whose = call.run, call.rollout
         if whose not in self._tapes:
             self._tapes[whose] = self._recording.tape(call.rollout)
+        recorded = self._play(self._tapes[whose], api.path, body)
+        note_tokens(recorded.tokens)
+        note_token_ids(recorded.token_ids)
+        return recorded
+
+    def _play(self, tape: Tape, path: str, body: Mapping[str, Any]) -> ModelCall:
         # The recorded request has no secrets either.
         request = json.loads(self.context.mask(encoded(body).decode()))
-        recorded = self._tapes[whose].play(api.path, request, self._ignore)
-        note_tokens(recorded.tokens)
-        return recorded
+        return tape.play(path, request, self._ignore)
 
 
 def _whole(recorded: ModelCall) -> bytes:

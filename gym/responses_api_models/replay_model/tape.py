@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path as File
 from typing import Any
 
-from gym.capture.reader import CallFile, ModelCall, files
+from gym.capture.reader import CallFile, Head, ModelCall, files
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
 
@@ -135,23 +135,28 @@ def _told(found: Sequence[Difference]) -> str:
 class _Session:
     number_of_try: int
     began: float
-    calls: list[tuple[float, CallFile, int]] = field(default_factory=list)
+    calls: list[tuple[CallFile, Head]] = field(default_factory=list)
 
 
 @dataclass
 class Tape:
-    """The calls of one rollout, in the order in which they began; each is played once.
+    """The calls of one rollout, or its counts of tokens, in the order in which they began; each is played once.
 
     Attributes:
-        calls: Where each is: its file, and its number in there.
+        calls: Where each is.
     """
 
     rollout: str
-    calls: list[tuple[CallFile, int]]
+    calls: list[tuple[CallFile, Head]]
     _unplayed: dict[int, None] = field(init=False)
 
     def __post_init__(self) -> None:
         self._unplayed = dict.fromkeys(range(len(self.calls)))
+
+    @property
+    def unplayed(self) -> int:
+        """How many were not asked for."""
+        return len(self._unplayed)
 
     def play(self, path: str, request: Any, ignore: Ignored) -> ModelCall:
         """The recorded call of a request: the next one, or a later one where a harness makes calls side by side.
@@ -162,9 +167,9 @@ class Tape:
         """
         next_one: str | None = None
         for number in self._unplayed:
-            file, place = self.calls[number]
+            file, head = self.calls[number]
             try:
-                call = file.call(place)
+                call = file.at(head)
             except UserError as error:
                 raise EpisodeFailure("replay_mismatch", f"replay of {self.rollout}: {error}") from error
             found = list(islice(differences(call.request, request, ignore), MOST_NAMED + 2))
@@ -179,6 +184,9 @@ class Tape:
         raise EpisodeFailure("replay_mismatch", f"replay of {self.rollout}: {what}")
 
 
+_Sessions = dict[str, dict[tuple[str | None, str | None], _Session]]
+
+
 class Recording:
     """All calls that one model server of a run recorded.
 
@@ -189,20 +197,14 @@ class Recording:
         self.run = run
         self.model = ""
         self._files = [CallFile(path) for path in files(run)]
-        self._sessions: dict[str, dict[tuple[str | None, str | None], _Session]] = {}
+        self._sessions: _Sessions = {}
+        self._counts: _Sessions = {}
         for file in self._files:
-            for number, (_, _, head) in enumerate(file.heads):
-                if head["instance"] == instance:
-                    self._add(file, number, head)
-
-    def _add(self, file: CallFile, number: int, head: dict[str, Any]) -> None:
-        self.model = self.model or head["model"] or ""
-        rollout, started = head["rollout"], head["started_at"]
-        tried = _TRY.search(rollout or "")
-        fresh = _Session(int(tried[1]) if tried else 0, started)
-        session = self._sessions.setdefault(base_of(rollout), {}).setdefault((rollout, head["session"]), fresh)
-        session.began = min(session.began, started)
-        session.calls.append((started, file, number))
+            for sessions, heads in ((self._sessions, file.heads), (self._counts, file.counts)):
+                for head in heads:
+                    if head[2]["instance"] == instance:
+                        self.model = self.model or head[2]["model"] or ""
+                        _add(sessions, file, head)
 
     def __len__(self) -> int:
         """The number of rollouts that can be played."""
@@ -219,14 +221,32 @@ class Recording:
         if not sessions:
             what = f"{self.run} has no calls of " + (f"the rollout {name}" if name else "callers without a session")
             raise EpisodeFailure("replay_mismatch", what)
-        last = max(sessions.values(), key=lambda session: (session.number_of_try, session.began))
-        ordered = sorted(last.calls, key=lambda entry: entry[0])
-        return Tape(name, [(file, number) for _, file, number in ordered])
+        return _last(name, sessions)
+
+    def counts(self, rollout: str | None) -> Tape | None:
+        """The counts of tokens that a rollout is played; None where none was recorded."""
+        name = base_of(rollout)
+        sessions = self._counts.get(name)
+        return _last(name, sessions) if sessions else None
 
     def close(self) -> None:
         """Closes the files."""
         for file in self._files:
             file.close()
+
+
+def _add(sessions: _Sessions, file: CallFile, head: Head) -> None:
+    rollout, session, started = (head[2][name] for name in ("rollout", "session", "started_at"))
+    tried = _TRY.search(rollout or "")
+    fresh = _Session(int(tried[1]) if tried else 0, started)
+    found = sessions.setdefault(base_of(rollout), {}).setdefault((rollout, session), fresh)
+    found.began = min(found.began, started)
+    found.calls.append((file, head))
+
+
+def _last(rollout: str, sessions: dict[tuple[str | None, str | None], _Session]) -> Tape:
+    last = max(sessions.values(), key=lambda session: (session.number_of_try, session.began))
+    return Tape(rollout, sorted(last.calls, key=lambda call: call[1][2]["started_at"]))
 
 
 def base_of(rollout: str | None) -> str:

@@ -24,12 +24,17 @@ def given(**fields: Any) -> dict[str, Any]:
     return request.model_dump(exclude_unset=True, exclude={"input"})
 
 
+F_CHOICE = {"type": "function", "function": {"name": "f"}}
+
 FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
     ({"model": "m", "temperature": 0, "top_p": 1, "seed": 3}, {"model": "m", "temperature": 0, "top_p": 1, "seed": 3}),
     ({"max_tokens": 7}, {"max_output_tokens": 7}),
     ({"max_tokens": 7, "max_completion_tokens": 5}, {"max_output_tokens": 5}),
     ({"reasoning_effort": "low", "verbosity": "high"}, {"reasoning": {"effort": "low"}, "text": {"verbosity": "high"}}),
+    ({"reasoning": {"effort": "low", "exclude": False}}, {"reasoning": {"effort": "low"}}),
+    ({"reasoning": {"enabled": True}}, {"reasoning": {"effort": "medium"}}),
+    ({"reasoning": {"enabled": False}}, {"reasoning": {"effort": "none"}}),
     ({"response_format": {"type": "json_object"}}, {"text": {"format": {"type": "json_object"}}}),
     (
         {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}},
@@ -61,6 +66,10 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         {"tool_choice": {"type": "function", "function": {"name": "f"}}},
         {"tool_choice": {"type": "function", "name": "f"}},
+    ),
+    (
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [F_CHOICE]}}},
+        {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}},
     ),
     ({"stream": True, "stream_options": {"include_usage": True}, "n": None}, {}),
 ]
@@ -114,7 +123,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "function", "content": "x"}]}, "messages.0.role"),
     ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\[0\] has no `tool_call_id`"),
     ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, 'the tool call "c" has no `function`'),
-    ({"messages": [{"role": "assistant", "content": [{"type": "audio"}]}]}, "an assistant says only text"),
+    (
+        {"messages": [{"role": "assistant", "content": [{"type": "audio"}]}]},
+        r"an assistant's part of type `audio` \(messages\[0\].content\[0\]\)",
+    ),
     ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, r"`messages\[0\].function_call`"),
     ({"tools": [{"type": "web_search"}]}, r"tools\[0\] is neither a function nor a custom tool"),
     ({"tools": 3}, "tools: Input should be a valid list"),
@@ -129,6 +141,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         r"`messages\[0\].tool_calls\[0\].zz`",
     ),
     ({"tools": [{"type": "function", "function": {"name": "f"}, "zz": 1}]}, r"`tools\[0\].zz`"),
+    ({"messages": [{"role": "user", "content": "x", "reasoning_content": "y"}]}, r"`messages\[0\].reasoning_content`"),
+    ({"text": {"verbosity": "low"}}, "`text`"),
+    ({"max_output_tokens": 5}, "`max_output_tokens`"),
+    ({"reasoning": {"exclude": True}}, "`reasoning.exclude`"),
+    ({"reasoning": {"effort": "low"}, "reasoning_effort": "high"}, r"a second effort \(reasoning.effort\)"),
 ]
 
 
@@ -145,6 +162,40 @@ def test_what_the_other_side_lacks_is_refused_by_name(upstream: Any, fields: dic
     request = CLIENT.request({"messages": HI, "max_tokens": 9, **fields})
     with pytest.raises(ServerError, match=f"`{next(iter(fields))}"):
         upstream.ask(request, stream=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"verbosity": "low"}, "`verbosity: low`"),
+        ({"reasoning_effort": "huge"}, "`reasoning_effort: huge`"),
+        ({"response_format": {"type": "json_object"}}, "`response_format.type: json_object`"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "zz": 1}}},
+            "`response_format.json_schema.zz`",
+        ),
+        ({"tools": [{"type": "function", "function": {"name": "f", "zz": 1}}]}, r"`tools\[0\].function.zz`"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f", "zz": 1}}]}, r"`tools\[0\].custom.zz`"),
+        (
+            {"messages": [*HI, {"role": "user", "content": [{"type": "input_audio"}]}]},
+            r"\(messages\[1\].content\[0\]\)",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": "x"}, {"role": "user", "content": ""}]},
+            r"end \(messages\[1\]\)",
+        ),
+    ],
+)
+def test_refusals_name_what_the_client_wrote(fields: dict[str, Any], named: str) -> None:
+    request = CLIENT.request({"messages": HI, "max_tokens": 9, **fields})
+    with pytest.raises(ServerError, match=f"{named} cannot be carried to Anthropic Messages"):
+        MessagesUpstream("m").ask(request, stream=False)
+
+
+def test_an_empty_turn_of_the_model_stays_one() -> None:
+    request = CLIENT.request({"messages": [*HI, {"role": "assistant", "content": ""}, *HI]})
+    body, _ = ResponsesUpstream("m").ask(request, stream=False)
+    assert [item["role"] for item in body["input"]] == ["user", "assistant", "user"]
 
 
 ZEROS = {"frequency_penalty": 0, "presence_penalty": 0.0, "n": 1, "logprobs": False, "store": False, "user": "u"}
@@ -225,6 +276,23 @@ def test_what_has_no_place_is_a_failure() -> None:
         CLIENT.answer(said, {})
     with pytest.raises(EpisodeFailure, match="an item of type `web_search_call` cannot be carried"):
         chunks(said, {})
+
+
+def test_sources_of_the_web_are_told() -> None:
+    cited = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+    part = {"type": "output_text", "text": "b", "annotations": [cited, {"type": "file_citation"}]}
+    said = answered(message("assistant", "a"), {"type": "message", "role": "assistant", "content": [part]})
+    expected = [{"type": "url_citation", "url_citation": {"url": "u", "title": "t", "start_index": 2, "end_index": 3}}]
+    assert CLIENT.answer(said, {})["choices"][0]["message"]["annotations"] == expected
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks(said, {})]
+    assert [delta["annotations"] for delta in deltas if "annotations" in delta] == [expected]
+
+
+def test_a_message_without_any_text_that_can_be_carried_is_a_failure() -> None:
+    said = answered({"type": "message", "role": "assistant", "content": [{"type": "output_image"}]})
+    for answer in (CLIENT.answer, chunks):
+        with pytest.raises(EpisodeFailure, match="a part of type `output_image` cannot be carried"):
+            answer(said, {})
 
 
 def test_bookkeeping_of_earlier_answers_is_dropped() -> None:

@@ -1,4 +1,4 @@
-"""Anthropic Messages as clients speak it: what a request becomes, what is refused, what an answer looks like."""
+"""Anthropic Messages as clients speak it: what a request becomes, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from gym.apis.clients.messages import MessagesClient
-from gym.apis.events import unfold
-from gym.apis.responses import ResponsesResponse, Usage, function_call, message, reasoning, refusal
 from gym.apis.upstreams.chat import ChatUpstream
 from gym.apis.upstreams.messages_request import REDACTED, THINKING
 from gym.apis.upstreams.responses import ResponsesUpstream
-from gym.failures import EpisodeFailure
 from gym.servers.base import ServerError
 
 CLIENT = MessagesClient()
@@ -41,6 +38,7 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 4096}}, {"reasoning": {"effort": "low"}}),
     ({"thinking": {"type": "enabled", "budget_tokens": 10000}}, {"reasoning": {"effort": "medium"}}),
     ({"thinking": {"type": "enabled", "budget_tokens": 31999}}, {"reasoning": {"effort": "high"}}),
+    ({"thinking": {"type": "disabled"}}, {}),
     ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, {}),
     (
         {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
@@ -48,18 +46,26 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {"tools": [{"name": "f", "input_schema": {"type": "object"}, "defer_loading": True}]},
+        {"tools": [{"type": "function", "strict": False, "name": "f", "parameters": {"type": "object"}}]},
+    ),
+    (
+        {"output_format": {"type": "json_schema", "schema": {}}},
+        {"text": {"format": {"name": "answer", "type": "json_schema", "schema": {}}}},
+    ),
+    (
+        {"tools": [{"name": "f", "input_schema": {"type": "object"}, "input_examples": [{"a": 1}]}]},
         {
             "tools": [
                 {
                     "type": "function",
                     "strict": False,
                     "name": "f",
-                    "defer_loading": True,
-                    "parameters": {"type": "object"},
+                    "parameters": {"type": "object", "examples": [{"a": 1}]},
                 }
             ]
         },
     ),
+    ({"service_tier": "standard_only"}, {"service_tier": "default"}),
     ({"tool_choice": {"type": "any"}}, {"tool_choice": "required"}),
     (
         {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
@@ -147,7 +153,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, r"a tool of type `bash_20250124` \(tools\[0\]\)"),
     ({"tool_choice": {"type": "some"}}, "`tool_choice.type: some`"),
     ({"output_config": {"task_budget": 3}}, "`output_config.task_budget`"),
-    ({"system": [{"type": "image", "source": {"type": "url", "url": "u"}}]}, "`input_image` in a system prompt"),
+    (
+        {"system": [{"type": "image", "source": {"type": "url", "url": "u"}}]},
+        r"a part of type `image` in a system prompt \(system\[0\]\)",
+    ),
     ({"messages": [{**HI[0], "zz": 1}]}, r"`messages\[0\].zz`"),
     (said({"type": "text", "text": "x", "zz": 1}), r"`messages\[0\].content\[0\].zz`"),
     (said({"type": "tool_result", "tool_use_id": "c", "zz": 1}), r"`messages\[0\].content\[0\].zz`"),
@@ -156,6 +165,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         r"`messages\[0\].content\[0\].content\[0\].zz`",
     ),
     (said({"type": "tool_use", "id": "c", "name": "f", "input": {}, "zz": 1}, role="assistant"), r"content\[0\].zz`"),
+    (said({"type": "thinking", "thinking": "x", "zz": 1}, role="assistant"), r"content\[0\].zz`"),
+    (said({"type": "redacted_thinking", "data": "x", "zz": 1}, role="assistant"), r"content\[0\].zz`"),
+    (said({"type": "image", "source": {"type": "url", "url": "u", "zz": 1}}), r"content\[0\].source.zz`"),
+    ({"thinking": {"type": "zigzag"}}, "`thinking.type: zigzag`"),
+    ({"thinking": {"type": "adaptive", "zz": 1}}, "`thinking.zz`"),
+    ({"tool_choice": {"type": "auto", "zz": 1}}, "`tool_choice.zz`"),
+    ({"tool_choice": {"type": "auto", "name": "f"}}, "`tool_choice.name`"),
+    ({"instructions": "x"}, "`instructions`"),
+    ({"parallel_tool_calls": True}, "`parallel_tool_calls`"),
+    ({"tools": [{"name": "f", "parameters": {}}]}, r"`tools\[0\].parameters`"),
     (said({**DOCUMENT, "citations": {"enabled": True}}), r"`messages\[0\].content\[0\].citations`"),
 ]
 
@@ -167,11 +186,36 @@ def test_refused(fields: dict[str, Any], text: str) -> None:
     assert refused.value.status == 400
 
 
+@pytest.mark.parametrize("empty", ["", [], [{"type": "text", "text": ""}]])
+def test_a_message_without_words_is_a_turn_all_the_same(empty: Any) -> None:
+    turns = [*HI, {"role": "assistant", "content": empty}, {"role": "user", "content": empty}]
+    body, _ = ChatUpstream("m").ask(CLIENT.request({"max_tokens": 9, "messages": turns}), stream=False)
+    assert [(entry["role"], entry["content"]) for entry in body["messages"]] == [
+        ("user", "hi"),
+        ("assistant", ""),
+        ("user", ""),
+    ]
+
+
 @pytest.mark.parametrize("upstream", [ChatUpstream("m"), ResponsesUpstream("m")])
 def test_server_side_features_are_refused_by_name(upstream: Any) -> None:
     request = CLIENT.request({"max_tokens": 9, "messages": HI, "mcp_servers": [{"url": "x"}]})
     with pytest.raises(ServerError, match="`mcp_servers` cannot be carried"):
         upstream.ask(request, stream=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"stop_sequences": ["x"]}, "`stop_sequences`"),
+        ({"betas": ["x"]}, "`betas`"),
+        ({"top_k": 3}, "`top_k: 3`"),
+    ],
+)
+def test_refusals_name_what_the_client_wrote(fields: dict[str, Any], named: str) -> None:
+    request = CLIENT.request({"max_tokens": 9, "messages": HI, **fields})
+    with pytest.raises(ServerError, match=f"{named} cannot be carried to Responses"):
+        ResponsesUpstream("m").ask(request, stream=False)
 
 
 CLAUDE_CODE: dict[str, Any] = {
@@ -221,119 +265,3 @@ def test_claude_code_over_responses() -> None:
     assert [item["role"] for item in body["input"]] == ["user", "system"]
     assert (body["store"], body["include"], body["stream"]) == (False, ["reasoning.encrypted_content"], True)
     assert not body.keys() & {"context_management", "thinking", "output_config"}
-
-
-def answered(*output: Any, **fields: Any) -> ResponsesResponse:
-    return ResponsesResponse(id="r1", model="m", output=list(output), **fields)
-
-
-@pytest.mark.parametrize(
-    ("output", "fields", "reason"),
-    [
-        ([message("assistant", "x")], {}, "end_turn"),
-        ([message("assistant", "x")], {"stop_sequence": "END"}, "stop_sequence"),
-        ([function_call("f", {}, "c")], {}, "tool_use"),
-        ([refusal("No.")], {}, "refusal"),
-        ([], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "max_tokens"),
-        ([], {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "refusal"),
-    ],
-)
-def test_stop_reasons(output: list[Any], fields: dict[str, Any], reason: str) -> None:
-    said = answered(*output, **fields)
-    whole = CLIENT.answer(said, {})
-    delta = next(event for event in events(said) if event["type"] == "message_delta")["delta"]
-    told = {"stop_reason": reason, "stop_sequence": fields.get("stop_sequence")}
-    assert (delta, {key: whole[key] for key in told}) == (told, told)
-
-
-def events(response: ResponsesResponse) -> list[Any]:
-    encoder = CLIENT.encoder({})
-    text = b"".join(encoder.event(event) for event in unfold(response, 2)).decode()
-    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
-
-
-def test_blocks_open_and_close_in_order() -> None:
-    said = answered(reasoning("hm"), message("assistant", ""), message("assistant", "x"), function_call("f", {}, "c"))
-    shape = [(event["type"], event.get("index")) for event in events(said)]
-    of = ["content_block_start", "content_block_delta", "content_block_stop"]
-    assert [kind for kind, _ in shape[:1] + shape[-2:]] == ["message_start", "message_delta", "message_stop"]
-    blocks = [entry for entry in shape if entry[0] in of]
-    assert [kind for kind, index in blocks if index == 0] == [of[0], of[1], of[1], of[1], of[2]]
-    assert [kind for kind, index in blocks if index == 1] == [of[0], of[1], of[2]]
-    assert [kind for kind, index in blocks if index == 2] == [of[0], of[1], of[1], of[2]]
-    assert blocks == sorted(blocks, key=lambda entry: entry[1] or 0)
-
-
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
-        ('{"a": 1}', {"a": 1}),
-        ("", {}),
-        ("{}", {}),
-        ('{"a": ', {"malformed_arguments": '{"a": '}),
-        ("[1]", {"malformed_arguments": "[1]"}),
-    ],
-)
-def test_arguments_are_an_object(raw: str, expected: Any) -> None:
-    assert CLIENT.answer(answered(function_call("f", raw, "c")), {})["content"][0]["input"] == expected
-
-
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
-        (None, {"input_tokens": 0, "output_tokens": 0}),
-        (Usage(input_tokens=9, output_tokens=2), {"input_tokens": 9, "output_tokens": 2}),
-        (
-            Usage(
-                input_tokens=9,
-                output_tokens=2,
-                input_tokens_details={"cached_tokens": 4, "cache_write_tokens": 3},
-                output_tokens_details={"reasoning_tokens": 1},
-            ),
-            {
-                "input_tokens": 2,
-                "cache_read_input_tokens": 4,
-                "cache_creation_input_tokens": 3,
-                "output_tokens": 2,
-                "output_tokens_details": {"thinking_tokens": 1},
-            },
-        ),
-    ],
-)
-def test_usage(usage: Usage | None, expected: dict[str, int]) -> None:
-    assert CLIENT.answer(answered(usage=usage), {})["usage"] == expected
-
-
-def test_what_has_no_place_is_a_failure() -> None:
-    custom = {"type": "custom_tool_call", "call_id": "c", "name": "p", "input": "*"}
-    with pytest.raises(EpisodeFailure, match="`custom_tool_call` cannot be carried to Anthropic Messages"):
-        CLIENT.answer(answered(custom), {})
-    with pytest.raises(EpisodeFailure, match="`custom_tool_call` cannot be carried to Anthropic Messages"):
-        events(answered(custom))
-
-
-SEALED = {
-    "type": "reasoning",
-    "id": "rs_1",
-    "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}],
-    "encrypted_content": "sealed",
-}
-
-
-def test_reasoning_comes_back_with_what_its_provider_had_sealed() -> None:
-    for said, expected in ((SEALED, ("rs_1", "sealed", "a\nb")), (reasoning("open"), (None, None, "open"))):
-        block = CLIENT.answer(answered(said), {})["content"][0]
-        streamed: dict[str, str] = {"thinking": "", "signature": ""}
-        for event in events(answered(said)):
-            for key in streamed.keys() & event.get("delta", {}).keys():
-                streamed[key] += event["delta"][key]
-        assert streamed == {"thinking": block["thinking"], "signature": block["signature"]}
-        [item] = CLIENT.request({"max_tokens": 9, "messages": [{"role": "assistant", "content": [block]}]}).items()
-        text = "".join(part["text"] for part in item.get("content") or item["summary"])
-        assert (item["id"] if expected[0] else None, item.get("encrypted_content"), text) == expected
-
-
-def test_a_broken_seal_is_open_reasoning() -> None:
-    block = {"type": "thinking", "thinking": "x", "signature": "gym:{"}
-    [item] = CLIENT.request({"max_tokens": 9, "messages": [{"role": "assistant", "content": [block]}]}).items()
-    assert "encrypted_content" not in item

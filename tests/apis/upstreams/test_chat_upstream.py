@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gym.apis.events import fold
 from gym.apis.responses import (
     Item,
     ResponsesRequest,
@@ -19,6 +21,7 @@ from gym.apis.responses import (
     reasoning,
     refusal,
 )
+from gym.apis.sse import Sent
 from gym.apis.upstreams.chat import ChatUpstream
 from gym.apis.upstreams.chat_answer import ChatDecoder
 from gym.apis.upstreams.chat_request import ChatDialect
@@ -228,6 +231,13 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
+def test_system_messages_with_more_than_a_text_stay_apart() -> None:
+    """What a client of the same API sends goes on as it is."""
+    messages = [{"role": "system", "name": "A", "content": "s"}, {"role": "developer", "content": "d"}]
+    sent = ChatUpstream("m", ChatDialect(replace_developer_role_with_system=True)).native({"messages": messages})
+    assert sent["messages"] == [messages[0], {"role": "system", "content": "d"}]
+
+
 @pytest.mark.parametrize(("input_", "fields", "expected"), REFUSED)
 def test_refused_by_name(input_: Any, fields: dict[str, Any], expected: str) -> None:
     with pytest.raises(ServerError, match=expected) as refused:
@@ -278,6 +288,32 @@ def test_output(message_: dict[str, Any], expected: list[tuple[Any, ...]]) -> No
     response = from_chat(answer(message_), "m")
     assert outline(response.output) == expected
     assert (response.status, response.model) == ("completed", "m")
+
+
+PAGE = {"url": "u", "start_index": 0, "end_index": 1}
+CITED = {"type": "url_citation", "url_citation": PAGE}
+
+
+def read_whole(said: dict[str, Any]) -> ResponsesResponse:
+    return from_chat(answer(said), "m")
+
+
+def read_stream(said: dict[str, Any]) -> ResponsesResponse:
+    decoder = ChatDecoder("m")
+    deltas = [{"delta": {key: value}} for key, value in said.items()]
+    chunks = [*deltas, {"delta": {}, "finish_reason": "stop"}]
+    events = [event for chunk in chunks for event in decoder.feed(Sent("", json.dumps({"choices": [chunk]})))]
+    return fold([*events, *decoder.end()])
+
+
+@pytest.mark.parametrize("read", [read_whole, read_stream])
+def test_what_an_answer_has_beside_its_text(read: Callable[[dict[str, Any]], ResponsesResponse]) -> None:
+    told = read({"role": "assistant", "content": "x", "annotations": [CITED], "images": [{"a": 1}]})
+    assert told.output[0]["content"][0]["annotations"] == [{"type": "url_citation", **PAGE}]
+    [call] = read({"function_call": {"name": "add", "arguments": "{}"}}).output
+    assert (call["name"], call["arguments"]) == ("add", "{}")
+    with pytest.raises(EpisodeFailure, match="the answer is only `images`, which cannot be carried"):
+        read({"role": "assistant", "content": "", "images": [{"a": 1}]})
 
 
 def test_a_call_without_id_gets_one() -> None:

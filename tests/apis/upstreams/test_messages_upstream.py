@@ -120,7 +120,7 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"text": {"format": {"type": "text"}}, "store": True, "include": []}, {}),
     (
         {"tools": [TOOL]},
-        {"tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}]},
+        {"tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}, "strict": True}]},
     ),
     (
         {"tools": [{"type": "function", "name": "now"}]},
@@ -218,6 +218,27 @@ def test_output() -> None:
 def test_stop_reasons(reason: str, why: str) -> None:
     response = from_anthropic(answer(text("hi"), stop_reason=reason), "m")
     assert (response.status, response.incomplete_details) == ("incomplete", {"reason": why})
+
+
+def test_why_the_model_declined_is_told() -> None:
+    details = {"type": "refusal", "explanation": "No weapons."}
+    response = from_anthropic(answer(stop_reason="refusal", stop_details=details), "m")
+    assert [item["content"] for item in response.output] == [[{"type": "refusal", "refusal": "No weapons."}]]
+
+
+def test_an_output_format_keeps_its_description() -> None:
+    schema = {"type": "object", "description": "An answer."}
+    form = {"type": "json_schema", "name": "n", "strict": True, "description": "Short.", "schema": schema}
+    sent_form = sent("hi", text={"format": form})["output_config"]["format"]
+    assert sent_form == {"type": "json_schema", "schema": {**schema, "description": "Short.\nAn answer."}}
+
+
+@pytest.mark.parametrize("last", ["", [], [{"type": "input_text", "text": ""}]])
+def test_an_empty_last_message_is_refused(last: Any) -> None:
+    """The model would go on with its own last message."""
+    items = [message("user", "hi"), message("assistant", "x"), {"role": "user", "content": last}]
+    with pytest.raises(ServerError, match=r"an empty message at the end \(input\[2\]\) cannot be carried"):
+        sent(items)
 
 
 @pytest.mark.parametrize(
