@@ -59,6 +59,16 @@ class UserError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+def printable(text: str) -> str:
+    """The text with a space for each control character: words from a sandbox must not steer the user's terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def in_one_line(text: str) -> str:
+    """The text without control characters, line breaks and repeated spaces."""
+    return " ".join(printable(text).split())
+
+
 def closest(given: str, known: Iterable[str]) -> str | None:
     """The known name that `given` probably meant, or None. Never equal to `given`.
 

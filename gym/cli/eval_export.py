@@ -35,5 +35,6 @@ def run(arguments: Arguments) -> int:
         print_json(lines)
     else:
         what = "trials" if chosen == "harbor" else "trajectories"
-        print(f"{len(lines)} {what} in {target}")
+        failed = sum("failure" in line for line in lines)
+        print(f"{len(lines)} {what} in {target}" + (f", {failed} of failed attempts" if failed else ""))
     return EXIT_OK

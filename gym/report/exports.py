@@ -1,4 +1,4 @@
-"""A run in a format of others: one document for each finished rollout, and a list of all of them."""
+"""A run in a format of others: one document for each rollout, and for the last try of a failed one; and their list."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gym.capture.reader import Calls
 from gym.errors import Problem, UserError
-from gym.report.atif import trajectory
+from gym.report.atif import is_failed, model_servers, trajectory
+from gym.report.captured import Captured, of_try
 from gym.rollouts import rundir
 from gym.rollouts.rows import parse_object
 
-Convert = Callable[[dict[str, Any], dict[str, Any] | None], dict[str, Any]]
+Convert = Callable[[dict[str, Any], dict[str, Any] | None, Captured], dict[str, Any]]
 MANIFEST = "manifest.jsonl"
 
 
 def export(run: Path, target: Path, convert: Convert = trajectory) -> list[dict[str, Any]]:
-    """Writes the rollouts of a run into a new folder, a document each; returns the lines of its manifest.
+    """Writes the attempts of a run into a new folder, a document each; returns the lines of its manifest.
 
     Raises:
-        UserError: There is no run; a line of it is no rollout; the folder has something in it, or cannot be written.
+        UserError: There is no run; a line of it is no rollout, or no model call; the folder has something in it, or
+            cannot be written.
     """
-    rows = rows_of(run / rundir.ROLLOUTS)
     tasks = tasks_of(run / rundir.TASKS)
-    with new_folder(target):
-        lines = [_write(target, row, convert(row, request_of(tasks.get(task_of(row))))) for row in rows]
+    with Calls(run) as calls, new_folder(target):
+        lines = [
+            _write(target, row, convert(row, request_of(tasks.get(task_of(row))), captured(calls, row)))
+            for row in attempts_of(run)
+        ]
         told = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         (target / MANIFEST).write_text(told, encoding="utf-8")
     return lines
@@ -68,6 +73,31 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
                 raise UserError(Problem("the line is no rollout", fix, f"{path}:{number}"))
 
 
+def attempts_of(run: Path) -> Iterator[dict[str, Any]]:
+    """The rollouts of a run, then the last failure of each attempt that has none. Raises as `rows_of`."""
+    finished = set()
+    for row in rows_of(run / rundir.ROLLOUTS):
+        finished.add(_attempt(row))
+        yield row
+    failures = rows_of(run / rundir.FAILURES) if (run / rundir.FAILURES).is_file() else ()
+    yield from {_attempt(row): row for row in failures if _attempt(row) not in finished}.values()
+
+
+def captured(calls: Calls, row: Mapping[str, Any]) -> Captured:
+    """The policy's calls of the try that a row is of."""
+    begun = row.get("started_at")
+    return of_try(calls, episode_of(row), begun if isinstance(begun, int | float) else 0.0, model_servers(row))
+
+
+def episode_of(row: Mapping[str, Any]) -> str:
+    """Name of the episode, as calls and evidence are kept by it: `EpisodeId.key`."""
+    return f"{row['rollout_id']}-a{row['try']}" if row.get("try") else str(row["rollout_id"])
+
+
+def _attempt(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row.get("taskset"), row.get("task_id"), row.get("attempt")
+
+
 def tasks_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """The input of each task, of the task files that a run keeps."""
     found = {}
@@ -97,8 +127,13 @@ def _write(folder: Path, row: dict[str, Any], document: dict[str, Any]) -> dict[
     raw = (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
     name = f"{file_name(row)}.json"
     (folder / name).write_bytes(raw)
+    return {"trajectory_path": name, **line_of(row), "sha256": hashlib.sha256(raw).hexdigest()}
+
+
+def line_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a list of the attempts says of one."""
     known = {key: row.get(key) for key in ("rollout_id", "taskset", "task_id", "attempt", "reward")}
-    return {"trajectory_path": name, **known, "sha256": hashlib.sha256(raw).hexdigest()}
+    return known | ({"failure": row["kind"]} if is_failed(row) else {})
 
 
 def file_name(row: Mapping[str, Any]) -> str:

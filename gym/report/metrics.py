@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from gym.capture.prices import total_line
 from gym.errors import UserError
+from gym.report.usage import CostTotals, UsageTotals
 from gym.rollouts.rows import Failure, Repeats, Row, repeats_of
 
 Z_95 = 1.959963984540054
 """Standard normal quantile of a two-sided 95 % interval."""
-USAGE_FIELDS = ("input_tokens", "output_tokens", "model_calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,52 +42,6 @@ class _Task:
     binary: bool = True
 
 
-class UsageTotals:
-    """Plain sums over rollouts; a rollout that does not say is unknown, not 0."""
-
-    def __init__(self) -> None:
-        self._totals: dict[str, int | None] = dict.fromkeys(USAGE_FIELDS)
-        self._unknown = dict.fromkeys(USAGE_FIELDS, 0)
-
-    def add(self, usage: Mapping[str, object]) -> None:
-        """Count one rollout, or one failed try that reached the model."""
-        for name in USAGE_FIELDS:
-            value = usage.get(name)
-            if isinstance(value, int | float):
-                self._totals[name] = (self._totals[name] or 0) + int(value)
-            else:
-                self._unknown[name] += 1
-
-    def summary(self) -> dict[str, Any]:
-        """Total per field (None where no rollout said), and `unknown`: how many rollouts each total leaves out."""
-        return {**self._totals, "unknown": {name: count for name, count in self._unknown.items() if count}}
-
-
-class CostTotals:
-    """What the policy cost, summed over finished rollouts and failed tries. What is unknown is left out, and said."""
-
-    def __init__(self) -> None:
-        self._usd: Fraction | None = None
-        self._priced = self._unpriced = 0
-
-    def add(self, usage: Mapping[str, object]) -> None:
-        """Counts one rollout, or one failed try."""
-        priced, unpriced, usd = (usage.get(name) for name in ("calls_with_price", "calls_without_price", "cost_usd"))
-        self._priced += priced if isinstance(priced, int) else 0
-        self._unpriced += unpriced if isinstance(unpriced, int) else 0
-        if isinstance(usd, int | float) and math.isfinite(usd):
-            self._usd = (self._usd or Fraction()) + Fraction(usd)
-
-    def summary(self) -> dict[str, Any] | None:
-        """Total, and the calls that it leaves out; None where no call was counted."""
-        calls = self._priced + self._unpriced
-        if not calls:
-            return None
-        known = None if self._usd is None else float(self._usd)
-        text = total_line(known, calls, self._unpriced)
-        return {"known_usd": known, "calls": calls, "calls_without_price": self._unpriced, "text": text}
-
-
 class Scores:
     """Scores of a run that grow by one attempt at a time; a few numbers a task are kept.
 
@@ -103,12 +56,18 @@ class Scores:
     ) -> None:
         self.num_repeats = num_repeats
         self.success_threshold = success_threshold
-        self.surplus = 0
+        self.surplus = self.usage_differs = 0
         self.usage = UsageTotals()
         self.cost = CostTotals()
         self._planned = dict(planned or {})
         self._tasks: dict[str, dict[str, _Task]] = {}
         self._failures: dict[str, Counter[str]] = {}
+
+    def used(self, usage: Mapping[str, object], *, differs: bool = False) -> None:
+        """Counts what a rollout, or a failed try, used; and whether its harness says something else."""
+        self.usage.add(usage)
+        self.cost.add(usage)
+        self.usage_differs += differs
 
     def add(self, taskset: str, task_id: str, attempt: int, reward: float) -> None:
         """Count a valid attempt, once.
@@ -172,6 +131,7 @@ class Scores:
             "num_repeats": {name: self._repeats(name) for name in names},
             "surplus_attempts": self.surplus,
             "usage": self.usage.summary(),
+            "usage_differs": self.usage_differs,
             "cost": self.cost.summary(),
             "tasksets": {name: self._part([name], self._failures.get(name, Counter())) for name in names},
         }
@@ -231,8 +191,7 @@ def score_rows(
         scores.add(row.taskset, row.task_id, row.attempt, row.reward)
         finished.add(row.key)
         if row.attempt < repeats_of(num_repeats, row.taskset):
-            scores.usage.add(row.usage)
-            scores.cost.add(row.usage)
+            scores.used(row.usage, differs=row.differs)
     for failure in failures:
         if failure.key not in finished and failure.attempt < repeats_of(num_repeats, failure.taskset):
             scores.fail(failure.kind, failure.taskset)

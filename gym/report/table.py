@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from gym.errors import in_one_line
 from gym.report.metrics import TaskScore
 
 MOST_ON_TERMINAL = 50
@@ -123,6 +124,9 @@ def _headline(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for server, metrics in summary.get("verifier_metrics", {}).items():
         yield f"{server} says", ", ".join(f"{name} {_value(value)}" for name, value in metrics.items())
     yield "usage", _usage(summary["usage"])
+    if differing := summary["usage_differs"]:
+        noun = "rollout" if differing == 1 else "rollouts"
+        yield "usage differs", f"in {differing} {noun} the harness says something else than the model server counted"
     cost = summary.get("cost")
     if cost and (cost["known_usd"] or cost["calls_without_price"]):
         yield "cost", cost["text"]
@@ -168,7 +172,7 @@ class Table:
 
 def print_rows(table: Table, file: TextIO) -> None:
     """Prints a table: boxed on a terminal, aligned plain text elsewhere."""
-    rows = [[_one_line(cell) for cell in row] for row in table.rows]
+    rows = [[in_one_line(cell) for cell in row] for row in table.rows]
     if file.isatty():
         _print_boxed(table, rows, file)
     else:
@@ -202,9 +206,4 @@ def _print_boxed(table: Table, rows: Sequence[Sequence[str]], file: TextIO) -> N
 def _print_pairs(pairs: Sequence[tuple[str, str]], file: TextIO) -> None:
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        file.write(f"{name:{width}}  {_one_line(value)}\n")
-
-
-def _one_line(text: str) -> str:
-    """The text without line breaks and control characters."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+        file.write(f"{name:{width}}  {in_one_line(value)}\n")

@@ -16,8 +16,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gym.report.atif import trajectory
-from gym.report.exports import file_name, new_folder, request_of, rows_of, task_of, tasks_of
+from gym.capture.reader import Calls
+from gym.report.atif import is_failed, trajectory
+from gym.report.captured import Captured
+from gym.report.exports import (
+    attempts_of,
+    captured,
+    episode_of,
+    file_name,
+    line_of,
+    new_folder,
+    request_of,
+    task_of,
+    tasks_of,
+)
 from gym.rollouts import rundir
 
 NAMESPACE = uuid.UUID("6f1d9c1e-5f0f-4d43-9f0c-0a2f4a1f7c55")
@@ -49,15 +61,14 @@ def export_trials(run: Path, target: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: As `gym.report.exports.export`.
     """
-    finished = list(rows_of(run / rundir.ROLLOUTS))
-    failed = _failures(run, {_key(row) for row in finished})
+    rows = list(attempts_of(run))
     name = "__".join(run.resolve().parts[-3:])
     job = Job(name, target / name, *_agent_and_model(run))
     tasks = tasks_of(run / rundir.TASKS)
-    with new_folder(target):
-        lines = [_write(job, run, row, tasks.get(task_of(row))) for row in (*finished, *failed)]
+    with Calls(run) as calls, new_folder(target):
+        lines = [_write(job, run, row, tasks.get(task_of(row)), captured(calls, row)) for row in rows]
         _json(job.folder / "config.json", job.config())
-        _json(job.folder / "result.json", _job_result(job, [*finished, *failed], len(failed)))
+        _json(job.folder / "result.json", _job_result(job, rows))
     return lines
 
 
@@ -101,18 +112,19 @@ def trial_result(job: Job, row: Mapping[str, Any], task: Mapping[str, Any]) -> d
     return told
 
 
-def _write(job: Job, run: Path, row: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _write(
+    job: Job, run: Path, row: dict[str, Any], given: Mapping[str, Any] | None, calls: Captured
+) -> dict[str, Any]:
     task = (given or {}).get("task_data") or {}
     name = file_name(row)
     folder = job.folder / name
-    evidence = run / rundir.EVIDENCE / _episode(row)
+    evidence = run / rundir.EVIDENCE / episode_of(row)
     if evidence.is_dir():
         shutil.copytree(evidence, folder, symlinks=True)
     _json(folder / "config.json", _trial_config(job, row, task))
     _json(folder / "result.json", trial_result(job, row, task))
-    if row.get("response"):
-        _json(folder / "agent" / "trajectory.json", trajectory(row, request_of(given)))
-    return {"trial": name, **{key: row.get(key) for key in ("rollout_id", "taskset", "task_id", "attempt", "reward")}}
+    _json(folder / "agent" / "trajectory.json", trajectory(row, request_of(given), calls))
+    return {"trial": name, **line_of(row)}
 
 
 def _trial_config(job: Job, row: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,27 +133,12 @@ def _trial_config(job: Job, row: Mapping[str, Any], task: Mapping[str, Any]) -> 
     return {"task": path, "trial_name": file_name(row), "trials_dir": str(job.folder), "agent": agent}
 
 
-def _job_result(job: Job, rows: list[dict[str, Any]], errors: int) -> dict[str, Any]:
+def _job_result(job: Job, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = sum(map(is_failed, rows))
     times = [time for row in rows for time in _times(row)]
     stats = {"n_completed_trials": len(rows), "n_errored_trials": errors}
     begun, ended = (min(times), max(times)) if times else (_iso(0), _iso(0))
     return {"id": job.id(""), "started_at": begun, "finished_at": ended, "n_total_trials": len(rows), "stats": stats}
-
-
-def _failures(run: Path, finished: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """The last failure of each attempt that has no rollout."""
-    path = run / rundir.FAILURES
-    rows = rows_of(path) if path.is_file() else iter(())
-    return list({_key(row): row for row in rows if _key(row) not in finished}.values())
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row.get("taskset"), row.get("task_id"), row.get("attempt")
-
-
-def _episode(row: Mapping[str, Any]) -> str:
-    """Name of the episode, as evidence is kept by it: `EpisodeId.key`."""
-    return f"{row['rollout_id']}-a{row['try']}" if row.get("try") else str(row["rollout_id"])
 
 
 def _agent_and_model(run: Path) -> tuple[str, str | None]:

@@ -8,9 +8,7 @@ says that this can help. Failures are counted apart; no failure is ever a reward
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
-import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +18,13 @@ from typing import Any, Protocol
 from gym.capture.budget import PolicyCalls
 from gym.failures import POLICIES, RUN_BUDGET_EXHAUSTED, EpisodeFailure
 from gym.report.metrics import Scores
-from gym.rollouts import policy_calls
+from gym.rollouts import lost as lost_tries
+from gym.rollouts import outcomes, policy_calls
 from gym.rollouts.identity import Plan as Owed
+from gym.rollouts.job import Job
 from gym.rollouts.journal import Journal, LoadedFailures
 from gym.rollouts.watch import Watch
+from gym.sandbox.waiting import uncancelled
 from gym.servers.base import ServerError
 from gym.servers.client import Client
 from gym.servers.contract import (
@@ -66,31 +67,6 @@ class Redact(Protocol):
 
     def text(self, text: str) -> str:
         """The text without secrets."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One attempt of one task that is still to run."""
-
-    row: Mapping[str, Any]
-    taskset: str
-    task_id: str
-    attempt: int
-    digest: str
-
-    @property
-    def rollout_id(self) -> str:
-        """Readable and unique: the names, and a short digest where they had to be changed."""
-        name = f"{self.taskset}.{self.task_id}"
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-_")[:80]
-        if plain != name:
-            plain = f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-        return f"{plain}.{self.attempt}"
-
-    @property
-    def label(self) -> str:
-        """The attempt as progress lines show it."""
-        return f"{self.taskset}/{self.task_id}" + (f" #{self.attempt}" if self.attempt else "")
 
 
 @dataclass
@@ -180,31 +156,56 @@ class Collector:
 
     async def _attempt(self, job: Job) -> None:
         before = self.earlier.rows.get((job.taskset, job.task_id, job.attempt))
-        first = before.try_ + 1 if before else 0
         lost: list[int] = []
+        try:
+            if before is not None and before.run is not None:
+                await self._close_lost(job, before.run, [before.try_])
+            await self._try(job, before.try_ + 1 if before else 0, lost)
+        finally:
+            # No other try follows that would.
+            await uncancelled(self._close_lost(job, self._name, lost))
+
+    async def _close_lost(self, job: Job, run: str, numbers: Sequence[int]) -> None:
+        await lost_tries.close(self.client, self._server(job), job.rollout_id, job.task, run, numbers)
+
+    async def _try(self, job: Job, first: int, lost: list[int]) -> None:
+        """Tries an attempt until it has a reward, or no other try can help. Tries that are lost are added to `lost`."""
         for number in range(first, first + self.max_attempts):
             if self.stop_reason is not None:
                 return
             self.progress.started()
             started = time.time()
-            answer = await self._run(job, number, lost)
+            try:
+                answer = await self._run(job, number, lost)
+            except asyncio.CancelledError:
+                await uncancelled(self._count_cancelled(job, number))
+                raise
             if answer.failure is not None and await self._is_without_servers(answer.failure):
                 return
             seconds = round(time.time() - started, 6)
             timings = {**answer.timings, "total": seconds}
-            policy = self.policies.get(job.taskset)
-            calls = await policy_calls.counted(self.client, policy, answer.episode_id.key, self._name)
+            calls = await self._counted(job, number)
+            answer = outcomes.settled(answer, calls)
             if answer.result is not None:
                 self._keep(job, number, answer.result, timings, started, calls)
                 return
             assert answer.failure is not None
             last = answer.failure.terminal or number == first + self.max_attempts - 1
             self._keep_failure(job, number, answer, timings, started, calls, last=last)
+            if lost_tries.is_lost(answer.failure):
+                lost.append(number)
             if last:
                 return
-            if answer.failure.failure_kind == "server_unreachable" and answer.failure.stage is None:
-                lost.append(number)
             await asyncio.sleep(_backoff(number - first))
+
+    async def _counted(self, job: Job, number: int) -> PolicyCalls | None:
+        episode = EpisodeId(rollout_id=job.rollout_id, attempt=number)
+        return await policy_calls.counted(self.client, self.policies.get(job.taskset), episode.key, self._name)
+
+    async def _count_cancelled(self, job: Job, number: int) -> None:
+        """What a try used that is cut off. It has no row: it is still owed."""
+        if (calls := await self._counted(job, number)) is not None:
+            self.scores.used(policy_calls.fields({}, calls)["usage"])
 
     async def _is_without_servers(self, failure: Failure) -> bool:
         """Whether the servers are gone, and the run stops: what fails with them is not recorded, and is still owed."""
@@ -217,8 +218,7 @@ class Collector:
 
     async def _run(self, job: Job, number: int, lost: Sequence[int]) -> RunResponse:
         episode = EpisodeId(rollout_id=job.rollout_id, attempt=number)
-        task = Task.model_validate({key: job.row[key] for key in ("task_id", "task_input")})
-        server = ServerRef(type="environment_servers", name=self.routes[job.taskset])
+        task, server = job.task, self._server(job)
         headers = {EXTRAS_HEADER: "1", **Tries(self._name, lost).to_headers()}
         patience = self.patience.get(server.name)
         try:
@@ -243,6 +243,9 @@ class Collector:
             return _failed(episode, task, "malformed_answer", f"{server.name} gave a result without a reward", True)
         return answer
 
+    def _server(self, job: Job) -> ServerRef:
+        return ServerRef(type="environment_servers", name=self.routes[job.taskset])
+
     def _keep(
         self,
         job: Job,
@@ -262,8 +265,7 @@ class Collector:
         row |= {"timings": timings, "started_at": round(started, 3)}
         self.rollouts.append(self.redact.json(row))
         self.scores.add(job.taskset, job.task_id, job.attempt, result.reward)
-        self.scores.usage.add(row["usage"])
-        self.scores.cost.add(row["usage"])
+        self.scores.used(row["usage"], differs="usage_differences" in row)
         self._in_a_row.clear()
         self.progress.finished(job, result.reward, self.scores.mean_reward)
 
@@ -291,14 +293,15 @@ class Collector:
             "timings": timings,
             "started_at": round(started, 3),
         }
+        if lost_tries.is_lost(failure):
+            row["run"] = self._name
         if answer.agent_observations is not None:
             row["ng_agent_observations"] = answer.agent_observations
         if failure.partial_response is not None:
             row["partial_response"] = failure.partial_response.model_dump(mode="json", exclude_unset=True)
         if calls is not None:
             row |= policy_calls.fields({}, calls)
-            self.scores.usage.add(row["usage"])
-            self.scores.cost.add(row["usage"])
+            self.scores.used(row["usage"])
         self.failures.append(self.redact.json(row))
         self.progress.failed(job, failure, will_retry=not last)
         if last:

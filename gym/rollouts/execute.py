@@ -42,7 +42,19 @@ from gym.servers.environment import EnvironmentServerConfig
 from gym.tasks.collate import TaskFile, collate
 
 INTERRUPTED = "interrupted"
-OpenClient = Callable[[], contextlib.AbstractAsyncContextManager[Client]]
+
+
+@dataclass(frozen=True)
+class Running:
+    """Servers that run already.
+
+    Attributes:
+        open: Reaches them.
+        images: The digest of each image that they were started with.
+    """
+
+    open: Callable[[], contextlib.AbstractAsyncContextManager[Client]]
+    images: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -53,6 +65,7 @@ class Outcome:
         path: Run directory.
         stop_reason: Why it ended early; None where everything was tried.
         verifier_metrics: What resources servers with metrics of their own say, by server.
+        left: Of sandboxes that could not be removed.
     """
 
     path: Path
@@ -61,6 +74,7 @@ class Outcome:
     stop_reason: str | None = None
     notes: list[str] = field(default_factory=list)
     verifier_metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -70,11 +84,11 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 all well, 1 some episodes failed or were not tried, 130 interrupted."""
+        """0 all well, 1 some episodes failed or were not tried, or sandboxes are left behind, 130 interrupted."""
         if self.stop_reason == INTERRUPTED:
             return EXIT_INTERRUPTED
         attempts = self.summary["coverage"]["attempts"]
-        return EXIT_OK if attempts["valid"] == attempts["planned"] else EXIT_SOME_FAILED
+        return EXIT_OK if attempts["valid"] == attempts["planned"] and not self.left else EXIT_SOME_FAILED
 
 
 def output_directory(plan: Plan) -> tuple[Path, bool]:
@@ -91,11 +105,11 @@ def output_directory(plan: Plan) -> tuple[Path, bool]:
     return (path.parent, False) if path.name == rundir.ROLLOUTS else (path.with_suffix(""), False)
 
 
-async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outcome:
+async def execute(plan: Plan, *, running: Running | None = None) -> Outcome:
     """Runs a plan.
 
     Args:
-        open_client: Reaches servers that run already; by default they are started in this process.
+        running: Servers that run already; by default they are started in this process.
 
     Raises:
         UserError: The run cannot start, or cannot write its results.
@@ -113,8 +127,7 @@ async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outco
             notes = [*plan.notes, *loaded.notes, *owed.notes]
             scores = score_rows(owed.finished(), [], tasks.repeats, owed.planned)
             for usage in earlier.usages:
-                scores.usage.add(usage)
-                scores.cost.add(usage)
+                scores.used(usage)
             outcome = Outcome(path, scores, 0.0, notes=notes)
             if not len(owed) and (path / rundir.METRICS).exists():
                 print("everything was finished before; nothing to run", file=sys.stderr)
@@ -125,7 +138,7 @@ async def execute(plan: Plan, *, open_client: OpenClient | None = None) -> Outco
                 journal.Journal(path / rundir.ROLLOUTS) as rollouts,
                 journal.Journal(path / rundir.FAILURES) as failed,
             ):
-                await _collect(plan, outcome, tasks, owed, rollouts, failed, earlier, open_client)
+                await _collect(plan, outcome, tasks, owed, rollouts, failed, earlier, running)
             outcome.seconds = time.monotonic() - begun
             rundir.write_json(path / rundir.METRICS, {**outcome.summary, "stop_reason": outcome.stop_reason})
             return outcome
@@ -143,7 +156,7 @@ async def _collect(
     rollouts: journal.Journal,
     failed: journal.Journal,
     earlier: journal.LoadedFailures,
-    open_client: OpenClient | None,
+    running: Running | None,
 ) -> None:
     settings = plan.resolved.settings
     kept = sum(1 for _ in owed.finished())
@@ -155,11 +168,13 @@ async def _collect(
             (display.progress if event.kind == "progress" else display.note)(event.text)
             if event.kind == "lost":
                 collector.stop(event.text, cancel=True)
+            elif event.kind == "left":
+                outcome.left.append(event.text)
 
-        if open_client is None:
-            rows = (row for row in tasks if owed.attempts(**row["task_id"]))
-            _record_images(outcome.path, await images.prepare(plan, told, rows))
-        async with (open_client or (lambda: started(plan, outcome.path / rundir.LOGS, told)))() as client:
+        rows = (row for row in tasks if owed.attempts(**row["task_id"]))
+        digests = await images.prepare(plan, told, rows) if running is None else running.images
+        _record_images(outcome.path, digests)
+        async with running.open() if running else started(plan, outcome.path / rundir.LOGS, told) as client:
             plan.resolved.redactor.learn(client.token)
             collector = Collector(
                 client=client,
@@ -175,7 +190,7 @@ async def _collect(
                 limits=_admission(plan),
                 patience=_patience(plan),
                 policies={name: ref for name in plan.routes if (ref := metering.policy_of(plan, name)) is not None},
-                watch=None if open_client is None else Watch(client, list(plan.instances)),
+                watch=None if running is None else Watch(client, list(plan.instances)),
                 max_attempts=settings.max_attempts,
                 fail_fast=settings.fail_fast,
             )

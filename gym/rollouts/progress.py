@@ -6,13 +6,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from gym.errors import in_one_line, printable
 from gym.report.table import duration, number
 from gym.servers.contract import Failure
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from gym.rollouts.collector import Job
+    from gym.rollouts.job import Job
 
 LINE_EVERY_SECONDS = 5.0
 EACH_UP_TO = 50
@@ -73,16 +74,18 @@ class Display:
     def _render(self) -> RenderableType:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
         table = Table.grid(padding=(0, 1))
         ended = self.done + self.failures + self.kept
         if self.doing:
-            table.add_row("", self.doing)
+            table.add_row("", Text(self.doing))
         table.add_row(ProgressBar(total=max(1, self.total + self.kept), completed=ended, width=30), self.summary())
         return table
 
     def note(self, text: str) -> None:
         """A line of words, above the live display."""
+        text = printable(text)
         if self._live is not None:
             from rich.text import Text
 
@@ -92,7 +95,7 @@ class Display:
 
     def progress(self, text: str) -> None:
         """What is being prepared, in place of what was told before; empty at the end."""
-        self.doing = text
+        self.doing = printable(text)
         if self._live is None and text:
             self._seldom(text)
 
@@ -115,8 +118,7 @@ class Display:
         self.failures += not will_retry
         then = "; trying again" if will_retry else ""
         stage = f" in {failure.stage}" if failure.stage else ""
-        reason = " ".join(failure.failure_reason.split())
-        self.note(f"{job.label}: failed{stage}: {failure.failure_kind}: {reason}{then}")
+        self.note(f"{job.label}: failed{stage}: {failure.failure_kind}: {in_one_line(failure.failure_reason)}{then}")
 
     def _plain(self, line: str) -> None:
         if self.total <= EACH_UP_TO:

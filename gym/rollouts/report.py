@@ -7,20 +7,21 @@ import logging
 import sys
 from collections.abc import Callable
 
+from gym.errors import in_one_line, printable
 from gym.planning.plan import Plan
 from gym.report.table import duration, run_table
-from gym.rollouts.execute import INTERRUPTED, OpenClient, Outcome, execute
+from gym.rollouts.execute import INTERRUPTED, Outcome, Running, execute
 from gym.servers.base import one_line
 
 
-def run_and_report(plan: Plan, *, open_client: OpenClient | None = None) -> int:
+def run_and_report(plan: Plan, *, running: Running | None = None) -> int:
     """Runs a plan, prints the table, returns the exit code.
 
     Raises:
         UserError: As `execute`.
     """
     warnings_to_stderr(plan.resolved.redactor.text)
-    outcome = asyncio.run(execute(plan, open_client=open_client))
+    outcome = asyncio.run(execute(plan, running=running))
     report(outcome)
     return outcome.exit_code
 
@@ -38,7 +39,7 @@ class _OneLine(logging.Formatter):
         if error is not None:
             said = one_line(error)
             text = f"{text} (see run.log)" if said in text else f"{text}: {said} (see run.log)"
-        return self._mask(" ".join(text.split()))
+        return self._mask(in_one_line(text))
 
 
 def warnings_to_stderr(mask: Callable[[str], str] = str) -> None:
@@ -56,4 +57,4 @@ def report(outcome: Outcome) -> None:
     if outcome.stop_reason == INTERRUPTED:
         print("interrupted; the same command with this output continues", file=sys.stderr)
     elif outcome.stop_reason is not None:
-        print(f"stopped early: {outcome.stop_reason}", file=sys.stderr)
+        print(f"stopped early: {printable(outcome.stop_reason)}", file=sys.stderr)

@@ -64,21 +64,31 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class Row(_Result):
-    """A finished rollout. `limit` is a policy that exhausted its budget and was still graded."""
+    """A finished rollout. `limit` is a policy that exhausted its budget and was still graded.
+
+    Attributes:
+        differs: Harness and model server do not say the same of its usage (`usage_differences` in the file).
+    """
 
     reward: Reward
     status: Literal["ok", "limit"]
     usage: Usage = field(default_factory=dict)
+    differs: Annotated[bool, BeforeValidator(bool), Field(alias="usage_differences")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Failure(_Result):
-    """A failed try; never a reward."""
+    """A failed try; never a reward.
+
+    Attributes:
+        run: Of a lost try, the name of the run when it asked for it; what it left open is named by it.
+    """
 
     stage: Text | None
     kind: Text
     message: Text
     terminal: Flag
+    run: Text | None = None
     usage: Usage = field(default_factory=dict)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gym.composition.compose import Composed, compose, experiment_of
-from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, EXIT_WRONG_INPUT, Problem, UserError
+from gym.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, EXIT_WRONG_INPUT, Problem, UserError, printable
 from gym.planning.plan import Plan, plan
 from gym.planning.resolve import resolve
 from gym.report.table import SweepPoint, sweep_table
@@ -141,7 +141,7 @@ def run_all(ready: Sequence[Planned], *, fail_fast: bool) -> int:
         done.append(outcome)
         interrupted = interrupted or code == EXIT_INTERRUPTED
         stopped = interrupted or (fail_fast and code != EXIT_OK)
-        print(f"point {index}: {_line(outcome)}", file=sys.stderr, flush=True)
+        print(f"point {index}: {printable(_line(outcome))}", file=sys.stderr, flush=True)
     sweep_table(done, sys.stdout)
     if interrupted:
         return EXIT_INTERRUPTED

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gym.apis.responses import function_call, function_call_output, message, reasoning
 from gym.errors import UserError
-from gym.report.atif import trajectory
+from gym.report.atif import NO_PROMPT, NOT_JOINED, trajectory
 from gym.report.exports import export
 
 ROW = {
@@ -64,12 +64,14 @@ def check(document: dict[str, Any]) -> None:
     assert [step["step_id"] for step in document["steps"]] == list(range(1, len(document["steps"]) + 1))
     assert document["steps"]
     known = {"step_id", "source", "message", "timestamp", "is_copied_context"}
-    of_agent = {"tool_calls", "observation", "reasoning_content", "extra"}
+    of_agent = {"tool_calls", "observation", "reasoning_content", "extra", "metrics", "model_name", "llm_call_count"}
+    metrics = {"prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd", "extra"}
     for step in document["steps"]:
         assert step.keys() <= known | (of_agent if step["source"] == "agent" else set())
         assert step["source"] in ("system", "user", "agent")
         assert isinstance(step["message"], str)
         assert datetime.fromisoformat(step.get("timestamp", "2026-01-01T00:00:00+00:00"))
+        assert step.get("metrics", {}).keys() <= metrics
         ids = set()
         for call in step.get("tool_calls", []):
             assert call.keys() <= {"tool_call_id", "function_name", "arguments", "extra"}
@@ -128,7 +130,7 @@ def test_a_late_result_goes_to_its_call_and_one_without_a_call_stays() -> None:
     first, second = document["steps"]
     assert [result["source_call_id"] for result in first["observation"]["results"]] == ["c2", "c1"]
     assert second["observation"]["results"] == [{"content": "9"}]
-    assert document["notes"] == "The task's prompt is not part of this document."
+    assert document["notes"] == f"{NO_PROMPT} {NOT_JOINED}"
 
 
 ANY = st.recursive(
@@ -186,7 +188,7 @@ def test_a_run_is_exported(run: Path, tmp_path: Path) -> None:
     assert [(line["trajectory_path"], line["reward"]) for line in lines] == [("t.one.0.json", 1.0), ("t.two.0.json", 1)]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"t.one.0.json", "t.two.0.json", "manifest.jsonl"}
     first, second = (json.loads((tmp_path / "out" / line["trajectory_path"]).read_text()) for line in lines)
-    assert ("notes" in first, "notes" in second) == (False, True)
+    assert (first["notes"], second["notes"]) == (NOT_JOINED, f"{NO_PROMPT} {NOT_JOINED}")
     assert json.loads((tmp_path / "out" / "manifest.jsonl").read_text().splitlines()[1]) == lines[1]
 
 

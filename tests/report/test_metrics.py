@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gym.errors import UserError
-from gym.report.metrics import Scores, UsageTotals, pass_at_k, score_rows, wilson
+from gym.report.metrics import Scores, pass_at_k, score_rows, wilson
+from gym.report.usage import UsageTotals
 from gym.rollouts.identity import owed
 from gym.rollouts.journal import Journal, load
 from gym.rollouts.rows import Failure, Row
