@@ -143,7 +143,8 @@ class Reading:
         stop: Why the harness stopped, in its final event: `completed`, or a reason of an incomplete response
             (`max_output_tokens`, `max_turns`, ...). None: it never came to its end.
         error: What ended the run, in the harness's words, where the model or a tool server failed it.
-        error_kind: A kind of `gym.failures`, where the adapter knows better than the words of `error` tell.
+        error_kind: A kind of `gym.failures`, where the adapter knows better than the words of `error` tell: one of a
+            model server; `tool_server_error`, before anything was done; `configuration`.
         session: The harness's own id of the session.
         model_calls: How many there were; 0 where it is not known.
         responses: Ids of the model's responses, in order.

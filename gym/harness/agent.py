@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
-from gym.harness import bundles, launching, placing, trajectory
-from gym.harness.adapter import Evidence, Invocation, Reading, ToolServer, Turn
+from gym.harness import bundles, placing, trajectory
+from gym.harness.adapter import Evidence, Invocation, Reading, Turn
 from gym.harness.config import HarnessAgentConfig
 from gym.harness.evidence import judge, shortened
-from gym.harness.launching import Site
 from gym.harness.prompts import compose
 from gym.harness.recipes import Recipe, architecture
-from gym.harness.tools import as_reached_from, tool_servers, with_environment
+from gym.harness.seat import Seat
+from gym.harness.tools import as_reached_from, refuse_clashes, tool_servers, with_environment
 from gym.sandbox.interface import SandboxProvider, SandboxSpec
 from gym.servers import deadline
 from gym.servers.agent import AgentServer, AgentSession, activation_seconds
@@ -34,28 +34,8 @@ RESERVE_SECONDS = 10.0
 """Kept of an activation's time, at most half of it, for ending the harness and reading what it left."""
 
 READY_SECONDS = 120.0
-SECRET_CHARACTERS = 16
 log = logging.getLogger(__name__)
 ConfigT = TypeVar("ConfigT", bound=HarnessAgentConfig)
-
-
-@dataclass
-class Seat:
-    """Where a session's harness runs, and what it did so far.
-
-    Attributes:
-        command: Program and first arguments, where they are in the sandbox.
-        tools: MCP servers as the sandbox reaches them.
-        user: Whom it runs as; None for the sandbox's own.
-    """
-
-    sandbox: AgentSandbox
-    folder: str
-    command: list[str]
-    model_url: str
-    tools: tuple[ToolServer, ...]
-    user: str | None = None
-    records: list[trajectory.Record] = field(default_factory=list)
 
 
 class HarnessAgent(AgentServer[ConfigT]):
@@ -63,6 +43,7 @@ class HarnessAgent(AgentServer[ConfigT]):
 
     Attributes:
         harness: Its name in messages.
+        tries_optional_tools: It is silent about a tool server that fails: also those that are not required are tried.
         settings: Settings of a request, such as `max_output_tokens`, that the harness can be told of. Others are
             refused: they would be left out silently.
     """
@@ -71,6 +52,7 @@ class HarnessAgent(AgentServer[ConfigT]):
     transports = frozenset({"mcp"})
     needs_sandbox = True
     task_users = True
+    tries_optional_tools: ClassVar[bool] = False
     harness: ClassVar[str]
     settings: ClassVar[frozenset[str]] = frozenset()
 
@@ -104,13 +86,26 @@ class HarnessAgent(AgentServer[ConfigT]):
         """Why the tools that are required cannot be used, after `readiness` has run; None where they can."""
         return None if evidence.exit_code == 0 else f"exit code {evidence.exit_code}: {evidence.stderr.strip()[-300:]}"
 
+    def left_out(self, turn: Turn, evidence: Evidence) -> list[str]:  # noqa: ARG002
+        """The tools that it goes on without, after `readiness` has run, one line each."""
+        return []
+
+    def check_runtime(self, bundle: bundles.Bundle) -> None:
+        """Refuses settings that the installed runtime has no place for.
+
+        Raises:
+            UserError: What it has instead.
+        """
+
     def tool_server_name(self, name: str) -> str:
         """The name of an MCP server as the harness has it in the names of its tools."""
         return name
 
     async def start(self) -> None:
-        """Installs the runtime, unless it is here."""
-        await self._bundle()
+        """Installs the runtime, unless it is here, and checks what only now can be checked."""
+        bundle = await self._bundle()
+        refuse_clashes(self.name, self.config.mcp_servers, self.tool_server_name)
+        self.check_runtime(bundle)
 
     async def open(self, session: AgentSession) -> None:
         """Takes the sandbox, brings the runtime there, and proves that the required tools can be reached."""
@@ -135,7 +130,7 @@ class HarnessAgent(AgentServer[ConfigT]):
         except UserError as error:
             raise EpisodeFailure("configuration", str(error), stage="seed") from error
         session.state["seat"] = seat
-        if any(tool.required for tool in tools):
+        if any(tool.required or self.tries_optional_tools for tool in tools):
             await self._prove_ready(session, seat)
 
     def check_activation(self, session: AgentSession, request: ResponsesRequest) -> None:  # noqa: ARG002
@@ -154,11 +149,12 @@ class HarnessAgent(AgentServer[ConfigT]):
         seat.records.append(record)
         evidence = Evidence()
         try:
-            await self._launch(seat, turn, self.invocation(turn), evidence, turn.timeout_seconds)
+            await seat.launch(turn, self.invocation(turn), evidence, turn.timeout_seconds)
             record.ended(self.read(evidence), evidence)
-            verdict = judge(self.harness, record.reading, evidence)
+            verdict = judge(self.harness, record.reading, evidence, self.config.unchecked())
         except EpisodeFailure as failure:
             record.status, record.error_type = "failed", failure.kind
+            record.told_by_harness = record.duration_ms is not None
             self._keep_partial(record, evidence)
             raise
         except asyncio.CancelledError:
@@ -190,6 +186,7 @@ class HarnessAgent(AgentServer[ConfigT]):
         return trajectory.bundle(
             f"{self.harness} {self.runtime(self.config).version}",
             seat.records,
+            gaps=seat.gaps,
             sandbox_id=seat.sandbox.sandbox.id,
             image_digest=seat.sandbox.sandbox.image_digest,
             model={"type": ref.type, "name": ref.name},
@@ -236,24 +233,12 @@ class HarnessAgent(AgentServer[ConfigT]):
             return
         evidence = Evidence()
         seconds = deadline.bounded(READY_SECONDS) or READY_SECONDS
-        await self._launch(seat, turn, invocation, evidence, seconds)
+        await seat.launch(turn, invocation, evidence, seconds)
         why = "no answer in time" if evidence.timed_out else self.unready(turn, evidence)
         if why is not None:
             message = f"{self.harness} cannot use the tools that the task requires: {shortened(why)}"
             raise EpisodeFailure("tool_server_error", message, stage="seed")
-
-    async def _launch(self, seat: Seat, turn: Turn, invocation: Invocation, evidence: Evidence, seconds: float) -> None:
-        """Runs a process of the harness in the session's sandbox."""
-        headers = [value for tool in turn.tools for value in tool.headers.values()]
-        words = {turn.model_key, *headers, *(value.rpartition(" ")[2] for value in headers)}
-        # A short value is no credential, and would be masked wherever it stands for something else.
-        secrets = sorted((word for word in words if len(word) >= SECRET_CHARACTERS), key=len, reverse=True)
-        keeps = seat.sandbox.keeps_services
-        site = Site(seat.sandbox.sandbox, seat.folder, seat.sandbox.workdir, seat.user, tuple(secrets), keeps)
-        try:
-            await launching.launch(site, invocation, evidence, seconds)
-        except UserError as error:
-            raise EpisodeFailure("configuration", str(error)) from error
+        seat.gaps = [f"an MCP server is left out: {what}" for what in self.left_out(turn, evidence)]
 
     def _turn(self, session: AgentSession, seat: Seat, request: ResponsesRequest, invocation_id: str = "") -> Turn:
         prompts = compose(self.config.system_prompt, request)

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ MOUNTED = "/gym"
 
 CHECK_SECONDS = 120.0
 LOCK_POLL_SECONDS = 0.2
+PROGRESS_SECONDS = 10.0
 
 Progress = Callable[[Recipe, str], None]
 """Told what is being done for a recipe, one short line at a time."""
@@ -67,13 +69,13 @@ def cache() -> Path:
 
 
 def installed(recipe: Recipe) -> Bundle | None:
-    """The bundle of a recipe, if it is here."""
+    """The bundle of a recipe, if it is here and whole."""
     path = cache() / recipe.key
     try:
         known: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return Bundle(recipe, path, known["size_bytes"], known["build_seconds"], known["packages"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    return Bundle(recipe, path, known["size_bytes"], known["build_seconds"], known["packages"])
 
 
 def prepare(recipe: Recipe, progress: Progress | None = None) -> Bundle:
@@ -163,14 +165,15 @@ def _build(recipe: Recipe, folder: Path, tell: Progress) -> Bundle:
         work.chmod(0o755)
         packages: dict[str, str] = {}
         for part in recipe.parts:
-            tell(recipe, f"installing with {type(part).__name__.lower()}")
-            packages |= part.install(work, architecture())
+            with _telling(recipe, f"installing with {type(part).__name__.lower()}", tell):
+                packages |= part.install(work, architecture())
         _arrange(recipe, work)
         tell(recipe, "checking")
         size = sum(path.lstat().st_size for path in work.rglob("*"))
         bundle = Bundle(recipe, work, size, round(time.monotonic() - begun, 1), packages)
         check(bundle)
         _write_manifest(bundle)
+        shutil.rmtree(folder / recipe.key, ignore_errors=True)  # one that is damaged
         work.rename(folder / recipe.key)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
@@ -179,6 +182,25 @@ def _build(recipe: Recipe, folder: Path, tell: Progress) -> Bundle:
     done = installed(recipe)
     assert done is not None
     return done
+
+
+@contextmanager
+def _telling(recipe: Recipe, what: str, tell: Progress) -> Iterator[None]:
+    """Tells what is being done, and from time to time that it still is."""
+    tell(recipe, what)
+    begun, over = time.monotonic(), threading.Event()
+
+    def tick() -> None:
+        while not over.wait(PROGRESS_SECONDS):
+            tell(recipe, f"{what}, {time.monotonic() - begun:.0f} s so far")
+
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        ticking.join()
 
 
 def _arrange(recipe: Recipe, work: Path) -> None:

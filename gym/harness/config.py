@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gym.harness.own import refused_arguments
 from gym.servers.contract import ServerRef
 from gym.servers.sandbox_access import SandboxedAgentConfig
+
+Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+_-]*$")]
+"""An exact version of a package: what registries' clients cannot take for a path, a tag or a range."""
 
 
 class McpServerConfig(BaseModel):
@@ -23,7 +28,15 @@ class McpServerConfig(BaseModel):
 
 
 class HarnessAgentConfig(SandboxedAgentConfig):
-    """What all harnesses can be told."""
+    """What all harnesses can be told.
+
+    Attributes:
+        own_arguments: Arguments that `extra_args` must not have, as `gym.harness.own.owned` makes them.
+        free: Names of settings that only the harness itself can check.
+    """
+
+    own_arguments: ClassVar[Mapping[str, str]] = {}
+    free: ClassVar[tuple[str, ...]] = ("extra_args",)
 
     model_server: ServerRef = Field(description="The policy: a model server instance.")
     model_name: str = Field("policy", min_length=1, description="Name of the model that the harness asks for and sees.")
@@ -51,6 +64,20 @@ class HarnessAgentConfig(SandboxedAgentConfig):
     extra_args: list[str] = Field(
         default_factory=list, description="Further arguments of the harness's program, before the prompt."
     )
+
+    @model_validator(mode="after")
+    def _refuse_own(self) -> Self:
+        if problems := [*self.problems()]:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def problems(self) -> Iterator[str]:
+        """What cannot work or would be lost, one line each."""
+        yield from refused_arguments(self.extra_args, self.own_arguments)
+
+    def unchecked(self) -> list[str]:
+        """The settings of `free` that are given."""
+        return [name for name in self.free if name in self.model_fields_set and getattr(self, name)]
 
     def bounds(self) -> dict[str, tuple[float, bool]]:
         """One activation is the one step of an agent that takes long."""

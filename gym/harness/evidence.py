@@ -1,19 +1,25 @@
 """The outcome of a harness, judged from its own events. An exit code alone proves nothing.
 
 A model's behaviour is gradable, also where it used up its budget; what failed it (model server, tool server, sandbox,
-the harness itself) is an `EpisodeFailure`.
+the harness itself) is an `EpisodeFailure`. What the model's commands write may stand among the events: only kinds that
+a model server tells are taken from words, and `gym.rollouts.outcomes` holds them against what that server counted.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gym.failures import BUDGET_EXHAUSTED, POLICIES, EpisodeFailure, exhausted_budget
+from gym.errors import in_one_line
+from gym.failures import OF_MODEL_SERVERS, POLICIES, EpisodeFailure, exhausted_budget
 from gym.harness.adapter import Evidence, Reading
 
 REASON_CHARACTERS = 500
 TIMEOUT = "timeout"
+TOOLS = "tool_server_error"
+TRUSTED = frozenset((*OF_MODEL_SERVERS, "configuration"))
+"""Kinds that an adapter may name itself; it names `configuration` for nothing that a model's command could write."""
 
 _OUR_KIND = re.compile(r"""["'](?:kind|code)\\?["']\s*:\s*\\?["']([a-z_]+)""")
 _STATUS = re.compile(r"(?<![\d.])(?:status(?: code)?:? |http:? |error:? |\()?([45]\d\d)(?![\d.])", re.IGNORECASE)
@@ -37,8 +43,11 @@ class Verdict:
     reason: str | None = None
 
 
-def judge(harness: str, reading: Reading, evidence: Evidence) -> Verdict:
+def judge(harness: str, reading: Reading, evidence: Evidence, unchecked: Sequence[str] = ()) -> Verdict:
     """What became of an activation.
+
+    Args:
+        unchecked: Settings that nobody but the harness could check: they are named where it never came to its work.
 
     Raises:
         EpisodeFailure: It cannot be graded, and why.
@@ -48,16 +57,26 @@ def judge(harness: str, reading: Reading, evidence: Evidence) -> Verdict:
     if reading.error is not None:
         if spent := exhausted_budget(reading.error):
             return _out_of_budget(harness, reading.error, *spent)
-        kind = reading.error_kind or kind_of(reading.error)
-        raise EpisodeFailure(kind, f"{harness}: {shortened(reading.error)}", stage="agent")
+        raise EpisodeFailure(_kind(reading, reading.error), f"{harness}: {shortened(reading.error)}", stage="agent")
     if reading.stop is None and (spent := exhausted_budget(_end(evidence))):
         return _out_of_budget(harness, _end(evidence), *spent)
+    if reading.stop is None and unchecked and evidence.exit_code and not reading.items and not reading.model_calls:
+        told = f"{harness} did not begin (exit code {evidence.exit_code}); check {', '.join(unchecked)}"
+        words = shortened(evidence.stderr or evidence.stdout) or "it wrote nothing"
+        raise EpisodeFailure("configuration", f"{told}: {words}", stage="agent")
     if reading.stop is None:
         raise EpisodeFailure("agent_error", _unfinished(harness, evidence), stage="agent")
     if not reading.items and not reading.model_calls and not (reading.usage and reading.usage.total_tokens):
         message = f"{harness} ended without asking the model: {_end(evidence)}"
         raise EpisodeFailure("agent_error", message, stage="agent")
     return Verdict("completed") if reading.stop == "completed" else Verdict("incomplete", reading.stop)
+
+
+def _kind(reading: Reading, error: str) -> str:
+    """Tools that are required are connected before the model is asked: a run that did anything had them."""
+    if reading.error_kind == TOOLS:
+        return "agent_error" if reading.items or reading.model_calls else TOOLS
+    return reading.error_kind if reading.error_kind in TRUSTED else kind_of(error)
 
 
 def _out_of_time(harness: str, reading: Reading, evidence: Evidence) -> Verdict:
@@ -70,7 +89,7 @@ def _out_of_time(harness: str, reading: Reading, evidence: Evidence) -> Verdict:
 
 def _out_of_budget(harness: str, text: str, kind: str, name: str) -> Verdict:
     """The rollout's own budget is the policy's. What the run's ends is no fault of this policy, and is not graded."""
-    if kind == BUDGET_EXHAUSTED:
+    if POLICIES[kind].graded:
         return Verdict("incomplete", name)
     raise EpisodeFailure(kind, f"{harness}: {shortened(text)}", stage="agent")
 
@@ -86,8 +105,8 @@ def _end(evidence: Evidence) -> str:
 
 
 def shortened(text: str) -> str:
-    """One line of bounded length, its beginning and its end kept."""
-    line = " ".join(text.split())
+    """One line of bounded length, without control characters, its beginning and its end kept."""
+    line = in_one_line(text)
     half = REASON_CHARACTERS // 2
     return line if len(line) <= REASON_CHARACTERS else f"{line[:half]} ... {line[-half:]}"
 
@@ -99,7 +118,7 @@ def kind_of(error: str) -> str:
     tells, then words.
     """
     for kind in _OUR_KIND.findall(error):
-        if kind in POLICIES:
+        if kind in OF_MODEL_SERVERS:
             return str(kind)
     for kind, words in _WORDS[:1]:
         if re.search(words, error, re.IGNORECASE):

@@ -10,9 +10,12 @@ from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.harness.bundles import MANIFEST, MOUNTED, Bundle
 from gym.sandbox.interface import ExecResult, Mount, Sandbox
+from gym.sandbox.programs import SYSTEM_PATH
 
 UPLOADED = "/gym-runtimes"
 SETUP_SECONDS = 600.0
+SYSTEM_FIRST = ("/bin/sh", "-c", f'PATH={SYSTEM_PATH}:$PATH; exec "$@"', "sh")
+"""Before a command of our own: it may run as root, and others than root may have put programs into PATH."""
 
 # One process tells all: which of the given folders has the bundle, the processor, and which C libraries there are.
 LOOK = r"""
@@ -80,7 +83,8 @@ async def make_folder(sandbox: Sandbox, workdir: str, user: str | None) -> str:
     """A new private folder beside the work directory, or in /tmp where the root is read-only; gone with the session.
 
     Raises:
-        EpisodeFailure: `sandbox_start` where it cannot be made; `sandbox_lost`.
+        EpisodeFailure: `configuration`: there is no such user; `sandbox_start` where it cannot be made otherwise;
+            `sandbox_lost`.
     """
     name = f".gym-{secrets.token_hex(6)}"
     folder = str(PurePosixPath(workdir).parent / name)
@@ -93,6 +97,9 @@ async def make_folder(sandbox: Sandbox, workdir: str, user: str | None) -> str:
     if made.exit_code != 0:
         folder = f"/tmp/{name}"
         made = await run(sandbox, [*making[:-1], folder, user or ""])
+    if made.exit_code != 0 and user is not None and (await run(sandbox, ["id", "-u", user])).exit_code == 1:
+        message = f"the sandbox has no user `{user}`; name one of its image, or leave `user` out"
+        raise EpisodeFailure("configuration", message, stage="seed")
     if made.exit_code != 0:
         message = f"no folder for the harness can be made in the sandbox: {made.stderr_text.strip()[:300]}"
         raise EpisodeFailure("sandbox_start", message, stage="seed")
@@ -114,7 +121,7 @@ async def write_files(sandbox: Sandbox, folder: str, files: dict[str, str], user
 
 async def run(sandbox: Sandbox, argv: list[str]) -> ExecResult:
     """Runs a small command of our own as the sandbox's own user."""
-    return await sandbox.exec(argv, cwd="/", timeout_seconds=SETUP_SECONDS)
+    return await sandbox.exec([*SYSTEM_FIRST, *argv], cwd="/", timeout_seconds=SETUP_SECONDS)
 
 
 async def run_or_as_root(sandbox: Sandbox, argv: list[str]) -> ExecResult:
@@ -126,5 +133,5 @@ async def run_or_as_root(sandbox: Sandbox, argv: list[str]) -> ExecResult:
 async def _as_root(sandbox: Sandbox, argv: list[str]) -> ExecResult | None:
     """None where the sandbox has no root."""
     with suppress(UserError):
-        return await sandbox.exec(argv, cwd="/", user="0", timeout_seconds=SETUP_SECONDS)
+        return await sandbox.exec([*SYSTEM_FIRST, *argv], cwd="/", user="0", timeout_seconds=SETUP_SECONDS)
     return None

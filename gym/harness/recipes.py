@@ -20,6 +20,9 @@ FORMAT = 1
 """Part of every bundle's identity: raise it when installing changes what a bundle holds."""
 
 INSTALL_SECONDS = 1800.0
+PATIENCE = ("--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--fetch-timeout=60000")
+"""Of npm, which otherwise waits for minutes for a registry that is not there."""
+
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -43,7 +46,7 @@ class Npm:
             InstallError: npm failed, or took another version than the pinned one, as it does without a word.
         """
         wanted = [package.format(arch=arch) for package in self.packages]
-        options = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
+        options = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error", *PATIENCE)
         # npm resolves `.bin` and hidden lock files itself; a package.json keeps it from looking further up.
         (folder / "package.json").write_text('{"private": true}\n', encoding="utf-8")
         run_client(["npm", "install", "--prefix", str(folder), *options, *wanted], folder)
@@ -185,7 +188,9 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
     """The lines that tell, of what a failed client wrote: npm ends with the path of a log."""
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     telling = [line for line in lines if "complete log of this run" not in line and not line.endswith(".log")]
-    return " / ".join(telling[-3:])[:500] or f"exit code {done.returncode}"
+    # npm begins with what is wrong and goes on with advice; others end with it.
+    shown = telling[:4] if telling[:1] and telling[0].startswith("npm error") else telling[-3:]
+    return " / ".join(shown)[:500] or f"exit code {done.returncode}"
 
 
 def _npm_version(package: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gym.errors import Problem, UserError
 from gym.harness.adapter import ToolServer
 from gym.harness.config import McpServerConfig
 from gym.harness.placing import SETUP_SECONDS
@@ -24,15 +25,34 @@ def tool_servers(
     Raises:
         ServerError: 422: two of them have one name in the harness.
     """
-    found = [*_static(static), *_granted(grants)]
+    mine, theirs = list(_static(static)), list(_granted(grants))
+    named = [(server.name, "of `mcp_servers`") for server in mine]
+    named += [(server.name, "of the task") for server in theirs]
+    if (clash := _clash(named, name_of)) is not None:
+        raise ServerError(422, clash)
+    return [*mine, *theirs]
+
+
+def refuse_clashes(agent: str, static: Mapping[str, McpServerConfig], name_of: Callable[[str], str]) -> None:
+    """Refuses servers of a configuration that have one name in the harness.
+
+    Raises:
+        UserError: Two of them have.
+    """
+    if (clash := _clash([(name, "of `mcp_servers`") for name in static], name_of)) is not None:
+        raise UserError(Problem(f"{agent}: {clash}", key=f"{agent}.mcp_servers"))
+
+
+def _clash(named: Iterable[tuple[str, str]], name_of: Callable[[str], str]) -> str | None:
+    """Which two servers, by name and whose they are, have one name in the harness; None: none have."""
     taken: dict[str, str] = {}
-    for server in found:
-        name = name_of(server.name)
+    for server, whose in named:
+        name, told = name_of(server), f"`{server}` {whose}"
         if name in taken:
-            what = f"the MCP servers `{taken[name]}` and `{server.name}` are both `{name}` in the harness"
-            raise ServerError(422, f"{what}; rename the one in `mcp_servers`")
-        taken[name] = server.name
-    return found
+            what = f"the MCP servers {taken[name]} and {told} are both `{name}` in the harness"
+            return f"{what}; rename {'one of them' if whose in taken[name] else 'the one in `mcp_servers`'}"
+        taken[name] = told
+    return None
 
 
 def _static(servers: Mapping[str, McpServerConfig]) -> Iterator[ToolServer]:

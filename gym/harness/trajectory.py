@@ -17,6 +17,9 @@ from gym.harness.adapter import CallTiming, Evidence, Reading
 from gym.harness.evidence import Verdict
 
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
+ERROR_SOURCE, HARNESS = "error_source", "harness"
+"""How an invocation's record says that its `error_type` is the harness's own word."""
+
 Status = Literal["completed", "failed", "incomplete", "unknown"]
 
 
@@ -27,6 +30,7 @@ class Record:
     Attributes:
         status: `unknown` until it has ended.
         error_type: Kind of the failure that ended it.
+        told_by_harness: Whether that kind is the harness's own word, which what it ran may have forged.
         stop_reason: Why an incomplete one stopped.
         log: The end of the harness's error output, where it did not end well.
     """
@@ -37,6 +41,7 @@ class Record:
     duration_ms: float | None = None
     status: Status = "unknown"
     error_type: str | None = None
+    told_by_harness: bool = False
     stop_reason: str | None = None
     reading: Reading = field(default_factory=Reading)
     log: str = ""
@@ -66,6 +71,7 @@ class Record:
             "status": self.status,
             "duration_ms": self.duration_ms,
             "error_type": self.error_type,
+            **({ERROR_SOURCE: HARNESS} if self.told_by_harness else {}),
             "model_calls": calls,
             "conversation": reading.items,
             "activation": self.activation,
@@ -107,17 +113,18 @@ def bundle(
     source: str,
     records: Sequence[Record],
     *,
+    gaps: Sequence[str] = (),
     sandbox_id: str | None,
     image_digest: str | None = None,
     model: dict[str, str] | None,
 ) -> dict[str, Any]:
-    """The observations of a session, of all its activations."""
+    """The observations of a session, of all its activations; `gaps` are those of the session itself."""
     numbers = [("tool_calls", sum(1 for item in records for _ in calls_of(item.reading.items)))]
     numbers.append(("model_calls", sum(item.reading.model_calls for item in records)))
     return {
         "source": source,
         "records": [entry for item in records for entry in item.records(sandbox_id, model)],
-        "gaps": [gap for item in records for gap in item.reading.gaps],
+        "gaps": [*gaps, *(gap for item in records for gap in item.reading.gaps)],
         "stop_reason": records[-1].stop_reason if records else None,
         "counters": dict(numbers),
         **({"image_digest": image_digest} if image_digest else {}),

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from gym.failures import EpisodeFailure
 from gym.harness.adapter import Evidence, Invocation, Reading, ToolServer, Turn
 from gym.harness.agent import HarnessAgent
-from gym.harness.config import HarnessAgentConfig
 from gym.harness.recipes import Npm, Recipe
 from gym.servers.capabilities import Capability
-from responses_api_agents.claude_code_agent.session import NOISE, read
-
-USELESS = (
-    *("WebFetch", "WebSearch", "CronCreate", "CronDelete", "CronList", "ScheduleWakeup"),
-    *("EnterWorktree", "ExitWorktree", "ListAgents", "SendMessage"),
-)
-"""Tools that reach Anthropic's services, wait for later, or leave the work directory or the session."""
+from responses_api_agents.claude_code_agent.session import ALIASES, NOISE, offered_tools, read
+from responses_api_agents.claude_code_agent.settings import ClaudeCodeAgentConfig
 
 # $1 is the folder of its configuration, where it looks for skills; the rest is the command.
 WITH_SKILLS = """
@@ -36,38 +28,6 @@ QUIET = {
     # Without it, root may not switch the permission prompts off.
     "IS_SANDBOX": "1",
 }
-
-
-class ClaudeCodeAgentConfig(HarnessAgentConfig):
-    """Settings of Claude Code."""
-
-    claude_code_version: str = Field("2.1.332", description="Version of the npm package @anthropic-ai/claude-code.")
-    system_prompt_mode: Literal["append", "replace"] = Field(
-        "append", description="Add the system prompts to Claude Code's own, or put them in its place."
-    )
-    bare: bool = Field(
-        False, description="Claude Code's minimal mode: three tools, no prompt of its own, nothing of the task's read."
-    )
-    tools: list[str] | None = Field(
-        None, description="Tools of its own that it offers; null: its default set; []: none. MCP tools stay."
-    )
-    disallowed_tools: list[str] = Field(
-        list(USELESS), description="Tools of its own that it does not offer; by default those useless in a task."
-    )
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="Reasoning effort that it asks the model for; null: its own default."
-    )
-    max_turns: int | None = Field(None, gt=0, description="Model turns after which it stops; null: no bound.")
-    context_window: int | None = Field(
-        None, gt=0, description="Tokens that the model can read; null: Claude Code's guess, large for unknown models."
-    )
-    max_output_tokens: int = Field(32_000, gt=0, description="Bound of one model call, unless the request has its own.")
-    auto_compaction: bool = Field(True, description="Summarize the conversation when it nears the context window.")
-    context_files: bool = Field(True, description="Read the CLAUDE.md files and `.claude` settings of the task.")
-    stream_idle_timeout_seconds: float = Field(600, gt=0, description="Ends a model call that is silent for so long.")
-    extra_settings: dict[str, Any] = Field(
-        default_factory=dict, description="Further settings of Claude Code, as in its settings.json."
-    )
 
 
 class ClaudeCodeAgent(HarnessAgent[ClaudeCodeAgentConfig]):
@@ -134,8 +94,15 @@ class ClaudeCodeAgent(HarnessAgent[ClaudeCodeAgentConfig]):
         return None
 
     def read(self, evidence: Evidence) -> Reading:
-        """Its events."""
-        return read(evidence)
+        """Its events. A tool of its own that it does not know, it leaves out without a word."""
+        reading = read(evidence)
+        offered = offered_tools(evidence)
+        unknown = [name for name in self.config.tools or () if ALIASES.get(name, name) not in offered]
+        if offered and unknown:
+            own = ", ".join(name for name in offered if not name.startswith("mcp__")) or "none"
+            told = f"`tools`: Claude Code does not offer {', '.join(unknown)}; of its own it has: {own}"
+            reading.stop, reading.error, reading.error_kind = None, told, "configuration"
+        return reading
 
     def _options(self, turn: Turn) -> list[str]:
         config = self.config

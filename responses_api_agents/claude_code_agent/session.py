@@ -22,6 +22,9 @@ NOISE = (
 )
 """Events that say in part what `assistant` events say whole, or nothing about the work."""
 
+ALIASES = {"Agent": "Task", "default": "Bash"}
+"""Other names of tools, each with one that the events have for it."""
+
 MODEL = "<synthetic>"
 """The model of messages that Claude Code itself wrote, to tell the user of an error."""
 
@@ -54,6 +57,13 @@ def read(evidence: Evidence) -> Reading:
     if left_out:
         reading.gaps.append(f"what subagents did is left out ({left_out} events); the usage includes it")
     return reading
+
+
+def offered_tools(evidence: Evidence) -> list[str]:
+    """The tools that it began with, in its first event: what the model's commands write comes later."""
+    begun = (it for it in evidence.events() if it.get("subtype") == "init" or it.get("type") == "assistant")
+    names = next(begun, {}).get("tools")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _unconnected(init: dict[str, Any]) -> Iterator[str]:

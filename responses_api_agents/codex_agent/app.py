@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field
 
+from gym.composition.inherit import merge
 from gym.harness.adapter import Evidence, Invocation, Reading, ToolServer, Turn
 from gym.harness.agent import HarnessAgent
-from gym.harness.config import HarnessAgentConfig
+from gym.harness.config import HarnessAgentConfig, Version
+from gym.harness.own import no_mappings, owned, refused_settings
 from gym.harness.recipes import Npm, Recipe
 from gym.servers.capabilities import Capability
 from responses_api_agents.codex_agent.session import read
 
 PROVIDER = "gym"
 KEY = "GYM_API_KEY"
+OWN_ARGUMENTS = owned(
+    "--json --skip-git-repo-check -C --cd --worktree --oss --local-provider --remote --ephemeral --ignore-user-config "
+    "--approve-for-me --dangerously-bypass-approvals-and-sandbox -V",
+    model_name="-m --model",
+    extra_config="-c --config --enable --disable -p --profile",
+    sandbox_mode="-s --sandbox",
+)
+OWN_SETTINGS = {
+    **dict.fromkeys(("model_provider", "model_providers", "profile", "profiles", "approval_policy"), ""),
+    **dict.fromkeys(("developer_instructions", "model_instructions_file"), "system_prompt"),
+    "mcp_servers": "mcp_servers",
+    "model": "model_name",
+    "model_reasoning_effort": "reasoning_effort",
+    "sandbox_mode": "sandbox_mode",
+}
+PROGRAMS = ("/bin/bash", "/usr/bin/bash", "bash", "/bin/sh", "/usr/bin/sh", "sh", "rm", "sudo", "env")
+ALLOWED = f'prefix_rule(pattern=[{json.dumps(PROGRAMS)}], decision="allow")\n'
+"""A rule of Codex. Without it, Codex refuses commands such as `rm -f`, as it can ask nobody."""
 
 
 class CodexAgentConfig(HarnessAgentConfig):
     """Settings of Codex."""
 
-    codex_version: str = Field("0.171.0", description="Version of the npm package @openai/codex.")
+    own_arguments = OWN_ARGUMENTS
+    free = ("extra_args", "extra_config")
+
+    codex_version: Version = Field("0.171.0", description="Version of the npm package @openai/codex.")
     system_prompt_mode: Literal["append", "replace"] = Field(
         "append", description="Add the system prompts to Codex's own, or put them in its place."
     )
@@ -36,8 +60,14 @@ class CodexAgentConfig(HarnessAgentConfig):
         600, gt=0, description="Ends a model call that has begun to answer and then is silent for so long."
     )
     extra_config: dict[str, Any] = Field(
-        default_factory=dict, description="Further settings of config.toml, over those that Gym writes."
+        default_factory=dict, description="Further settings of config.toml, merged into those that Gym writes."
     )
+
+    def problems(self) -> Iterator[str]:
+        """Also settings of Gym's own."""
+        yield from super().problems()
+        yield from refused_settings("extra_config", self.extra_config, OWN_SETTINGS)
+        yield from no_mappings("extra_config", self.extra_config, ("features", "agents", "analytics", "history"))
 
 
 class CodexAgent(HarnessAgent[CodexAgentConfig]):
@@ -74,9 +104,11 @@ class CodexAgent(HarnessAgent[CodexAgentConfig]):
 
     def invocation(self, turn: Turn) -> Invocation:
         """`codex exec` with a configuration folder of the session's own; the prompt is its standard input."""
-        files = {"codex/config.toml": toml({**self._settings(turn), **self.config.extra_config})}
+        files = {"codex/config.toml": toml(merge(self._settings(turn), self.config.extra_config))}
         if self.config.system_prompt_mode == "replace" and turn.system_prompt:
             files["codex/instructions.md"] = turn.system_prompt
+        if self.config.execution == "sandbox" and self.config.sandbox_mode == "danger-full-access":
+            files["codex/rules/gym.rules"] = ALLOWED
         options = ("--json", "--skip-git-repo-check", "-C", turn.workdir, *self.config.extra_args)
         return Invocation(
             argv=[*turn.command, "exec", *options, "-"],

@@ -13,6 +13,9 @@ from typing import Any
 from gym.apis.responses import Item, Usage, function_call, function_call_output, message, reasoning
 from gym.harness.adapter import CallTiming, Evidence, Reading, as_count, as_dict, as_list, as_text, json_lines, tokens
 
+LOST_TOOLS = "ERROR rmcp::"
+"""How its log tells of a tool server that failed; Codex goes on without one that is not required, and names none."""
+
 KEPT = {
     "message": ("id", "role", "content"),
     "reasoning": ("id", "summary", "content", "encrypted_content"),
@@ -33,6 +36,7 @@ def read(evidence: Evidence) -> Reading:
     if session is not None:
         _read_session(session, reading)
     _read_events(evidence, reading, items=session is None)
+    reading.gaps += [f"an MCP server failed: {line}" for line in evidence.stderr.splitlines() if LOST_TOOLS in line][:5]
     if "required MCP servers failed" in evidence.stderr and reading.stop is None:
         reading.error, reading.error_kind = (
             evidence.stderr[evidence.stderr.index("required MCP") :],

@@ -6,20 +6,17 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, field_validator
-
+from gym.errors import Problem, UserError
 from gym.harness.adapter import Evidence, Invocation, Reading, Turn
 from gym.harness.agent import HarnessAgent
-from gym.harness.config import HarnessAgentConfig
+from gym.harness.bundles import Bundle
 from gym.harness.recipes import Pip, Recipe
 from gym.servers.agent import AgentSession
 from gym.servers.base import ServerError
 from responses_api_agents.mini_swe_agent.session import read
-
-ROOT = (None, "root", "0")
-ROOT_ONLY = "mini-SWE-agent runs only where the task runs as root; a task user needs another harness"
+from responses_api_agents.mini_swe_agent.settings import ROOT, ROOT_ONLY, MiniSweAgentConfig
 
 INSIDE = Path(__file__).with_name("inside")
 
@@ -42,44 +39,7 @@ It prints what the tool says, and its exit code is 0 unless the tool failed. Wit
 they are read from standard input."""
 
 
-class MiniSweAgentConfig(HarnessAgentConfig):
-    """Settings of mini-SWE-agent."""
-
-    mini_swe_version: str = Field("2.4.6", description="Version of the Python package mini-swe-agent.")
-    system_prompt_mode: Literal["append", "replace"] = Field(
-        "append", description="Add the system prompts to mini-SWE-agent's own, or put them in its place."
-    )
-    base_config: str = Field(
-        "mini.yaml", description="File of prompts and settings of the package, such as benchmarks/swebench.yaml."
-    )
-    extra_config: dict[str, Any] = Field(
-        default_factory=dict, description="Further settings in the shape of such a file, over those that it has."
-    )
-    max_turns: int | None = Field(None, gt=0, description="Model calls after which it stops; null: the file's bound.")
-    command_timeout_seconds: int | None = Field(
-        None, gt=0, description="Bound of one command; null: the file's, or 30."
-    )
-    max_output_tokens: int | None = Field(
-        None, gt=0, description="Bound of one model call, unless the request has its own; null: the model server's."
-    )
-    request_settings: dict[str, Any] = Field(
-        default_factory=dict, description="Further fields of every request to the model, such as temperature."
-    )
-    request_timeout_seconds: float = Field(600, gt=0, description="Ends a model call that is silent for so long.")
-
-    @field_validator("user")
-    @classmethod
-    def _root(cls, user: str | None) -> str | None:
-        if user not in ROOT:
-            raise ValueError(ROOT_ONLY)
-        return user
-
-    @field_validator("extra_args")
-    @classmethod
-    def _no_arguments(cls, arguments: list[str]) -> list[str]:
-        if arguments:
-            raise ValueError("mini-SWE-agent takes no further arguments; use `extra_config`")
-        return arguments
+CONFIGS = "python/lib/*/site-packages/minisweagent/config"
 
 
 class MiniSweAgent(HarnessAgent[MiniSweAgentConfig]):
@@ -111,6 +71,14 @@ class MiniSweAgent(HarnessAgent[MiniSweAgentConfig]):
         if access is not None and access.user not in ROOT:
             raise ServerError(422, f"{self.name}: {ROOT_ONLY}")
         await super().open(session)
+
+    def check_runtime(self, bundle: Bundle) -> None:
+        """The file of prompts is there."""
+        (folder,) = bundle.path.glob(CONFIGS)
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml"))
+        if (given := self.config.base_config) not in files:
+            what = f"{self.name}: mini-SWE-agent {self.config.mini_swe_version} has no file {given}"
+            raise UserError(Problem(what, f"use one of {', '.join(files)}", key=f"{self.name}.base_config"))
 
     def tool_server_name(self, name: str) -> str:
         """As it stands in the names of tools: `mcp__<server>__<tool>`."""

@@ -15,6 +15,10 @@ STOPS = {"Submitted": "completed", "RepeatedFormatError": "completed", "LimitsEx
 """How it may end by itself: a model that gives no command three times in a row has come to its end, too."""
 
 
+OWN_KINDS = ("provider_unreachable", "malformed_answer", "tool_server_error")
+"""Those that `drive.py` names."""
+
+
 def read(evidence: Evidence) -> Reading:
     """Items and usage of the run, and how it ended."""
     reading = Reading()
@@ -34,10 +38,12 @@ def read(evidence: Evidence) -> Reading:
                 reading.items.append(function_call_output(call_id, as_text(event.get("output"))))
             case "error":
                 reading.error = as_text(event.get("message")) or "no reason given"
-                reading.error_kind = as_text(event.get("kind")) or None
+                kind = as_text(event.get("kind"))
+                reading.error_kind = kind if kind in OWN_KINDS else None
             case "end":
                 status = as_text(event.get("exit_status"))
                 reading.stop = "max_output_tokens" if cut and status == "RepeatedFormatError" else STOPS.get(status)
+    reading.gaps += [f"the MCP server {line}" for line in evidence.stderr.splitlines() if " is left out: " in line]
     reading.items += [function_call_output(call_id, output) for call_id, output in unread.items()]
     return reading
 

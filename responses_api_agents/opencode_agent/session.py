@@ -62,6 +62,8 @@ def _take(run: _Run, event: dict[str, Any]) -> None:
             run.failure = as_text(event.get("text"))
         case "gym.unready":
             reading.error_kind, run.failure = "tool_server_error", as_text(event.get("text"))
+        case "gym.left_out":
+            reading.gaps.append(f"the MCP server {as_text(event.get('text'))}")
         case "gym.idle":
             run.resting.add(as_text(event.get("session")))
         case "text" if text := as_text(part.get("text")):

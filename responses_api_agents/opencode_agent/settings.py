@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gym.composition.inherit import merge
 from gym.harness.adapter import ToolServer, Turn
-from gym.harness.config import HarnessAgentConfig
+from gym.harness.config import HarnessAgentConfig, Version
+from gym.harness.own import no_mappings, owned, refused_settings
 from gym.servers.contract import INVOCATION_HEADER
 
 ALLOW = {
@@ -25,18 +26,28 @@ ALLOW = {
 BRACE = "\ue000"
 """Stands for a brace that is to be escaped; a character that means nothing."""
 
-OURS = {
-    *("--agent", "--attach", "--command", "--continue", "--dir", "--fork", "--format", "--interactive", "--model"),
-    *("--pure", "--session", "--title", "-c", "-i", "-m", "-s"),
+OWN_ARGUMENTS = owned(
+    "--attach --command --continue -c --dir --fork --format --interactive -i --pure --session -s --title --auto --port "
+    "--thinking --share -v",
+    model_name="--model -m",
+    reasoning_effort="--variant",
+)
+OWN_SETTINGS = {
+    **dict.fromkeys(("enabled_providers", "disabled_providers"), ""),
+    "model": "model_name",
+    "mcp": "mcp_servers",
 }
-"""Arguments that Gym gives, or that would take OpenCode out of its hands. `--agent` may be given in append mode."""
+MAPPINGS = ("provider", "compaction", "skills", "experimental", "agent")
 
 
 class OpenCodeAgentConfig(HarnessAgentConfig):
     """Settings of OpenCode."""
 
-    opencode_version: str = Field("1.18.33", description="Version of the npm package opencode-ai.")
-    ripgrep_version: str = Field(
+    own_arguments = OWN_ARGUMENTS
+    free = ("extra_args", "opencode_config")
+
+    opencode_version: Version = Field("1.18.33", description="Version of the npm package opencode-ai.")
+    ripgrep_version: Version = Field(
         "1.18.0", description="Version of the npm package @vscode/ripgrep, with which OpenCode searches."
     )
     system_prompt_mode: Literal["append", "replace"] = Field(
@@ -55,11 +66,15 @@ class OpenCodeAgentConfig(HarnessAgentConfig):
     context_files: bool = Field(True, description="Read the AGENTS.md of the work directory.")
     stream_idle_timeout_seconds: float = Field(600, gt=0, description="Ends a model call that is silent for so long.")
 
-    @model_validator(mode="after")
-    def _refuse_what_cannot_work(self) -> OpenCodeAgentConfig:
-        if problems := [*_problems(self.opencode_config), *_bad_arguments(self.extra_args, self.system_prompt_mode)]:
-            raise ValueError("; ".join(problems))
-        return self
+    def problems(self) -> Iterator[str]:
+        """Also settings that cannot work, or are Gym's own."""
+        yield from super().problems()
+        yield from refused_settings("opencode_config", self.opencode_config, OWN_SETTINGS)
+        yield from no_mappings("opencode_config", self.opencode_config, MAPPINGS)
+        yield from _problems(self.opencode_config)
+        names = (argument.partition("=")[0] for argument in self.extra_args)
+        if self.system_prompt_mode == "replace" and "--agent" in names:
+            yield "extra_args: `--agent` and system_prompt_mode `replace`, which selects the build agent; drop one"
 
 
 def _problems(given: Mapping[str, Any]) -> Iterator[str]:
@@ -72,8 +87,6 @@ def _problems(given: Mapping[str, Any]) -> Iterator[str]:
         )
     if any("ask" in _actions(block.get("permission")) for block in blocks):
         yield "opencode_config.permission: nobody is there to be asked; use `allow` or `deny` instead of `ask`"
-    if "mcp" in given:
-        yield "opencode_config.mcp: use `mcp_servers` of the agent, which are told apart from those of the task"
 
 
 def _actions(rules: Any) -> Iterator[Any]:
@@ -82,14 +95,6 @@ def _actions(rules: Any) -> Iterator[Any]:
             yield from _actions(rule)
     else:
         yield rules
-
-
-def _bad_arguments(arguments: list[str], mode: str) -> Iterator[str]:
-    for name in (argument.partition("=")[0] for argument in arguments):
-        if name == "--agent" and mode == "replace":
-            yield "extra_args: `--agent` and system_prompt_mode `replace`, which selects the build agent; drop one"
-        elif name in OURS - {"--agent"}:
-            yield f"extra_args: `{name}` is not for you to set; Gym decides it for each activation"
 
 
 def tool_server_name(name: str) -> str:
@@ -153,6 +158,7 @@ def _plugin(config: OpenCodeAgentConfig, turn: Turn) -> list[Any]:
         "retries": config.model_retries,
         "silence_ms": int(config.stream_idle_timeout_seconds * 1000),
         "required": [tool_server_name(tool.name) for tool in turn.tools if tool.required],
+        "optional": [tool_server_name(tool.name) for tool in turn.tools if not tool.required],
         "search": str(turn.command[0]).removesuffix("/bin/opencode") + "/tools",
     }
     return [f"file://{turn.path('watch.js')}", options]

@@ -1,6 +1,7 @@
 // Plugin of OpenCode: asks the model in its place, and writes a line of JSON to standard output for what it would not
 // tell. `gym.answer`: an answer's id and usage, and its calls as the model wrote them. `gym.failure`: why a call failed.
-// `gym.unready`: why a tool server is of no use. `gym.idle`: a session came to rest.
+// `gym.unready`: why a tool server is of no use; `gym.left_out`: the same of one that is not required. `gym.idle`: a
+// session came to rest.
 //
 // Left to itself, OpenCode asks six times where the model fails, over more than a minute, and without end where an
 // answer breaks off. What it hears from here instead is an error that it does not try again.
@@ -8,7 +9,7 @@
 const GAVE_UP = "gym gave up"
 const TRIED_AGAIN = "network error: " // OpenCode tries again where it reads these words
 
-export const Watch = async ({ client }, { retries, silence_ms, required, search }) => {
+export const Watch = async ({ client }, { retries, silence_ms, required, optional, search }) => {
   const { HOME, PATH } = process.env
   process.env.PATH = `${PATH}:${search}`
   // Commands of the model get what OpenCode itself must not have.
@@ -21,6 +22,7 @@ export const Watch = async ({ client }, { retries, silence_ms, required, search 
   }
   let failures = 0
   let unproven = required
+  let untold = optional
 
   const tell = (type, fields) => process.stdout.write(JSON.stringify({ type: `gym.${type}`, ...fields }) + "\n")
 
@@ -50,8 +52,18 @@ export const Watch = async ({ client }, { retries, silence_ms, required, search 
     unproven = []
   }
 
+  const tellOfOptional = async () => {
+    const names = untold
+    untold = []
+    for (const name of names) {
+      const { status, error } = await stateOf(name)
+      if (status !== "connected") tell("left_out", { text: `${name} is left out: ${error ?? status}` })
+    }
+  }
+
   const ask = async (url, init) => {
     if (failures > retries) throw new Error(GAVE_UP)
+    await tellOfOptional()
     if (unproven.length > 0) await proveReady()
     const patience = new Patience(silence_ms)
     let response

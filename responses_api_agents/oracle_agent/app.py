@@ -16,12 +16,15 @@ from gym.harbor.rows import HarborTaskData, task_of
 from gym.harbor.turns import TASK_DATA, TASK_STEP
 from gym.harbor.variables import fill_env
 from gym.sandbox.interface import ExecResult
+from gym.sandbox.programs import SYSTEM_PATH
 from gym.servers import deadline
 from gym.servers.agent import AgentServer, AgentSession, Role
 from gym.servers.sandbox_access import AgentSandbox, SandboxedAgentConfig, take_sandbox
 
 SOLUTION = "/solution"
+OURS = {"PATH": SYSTEM_PATH}
 LONGEST_SECONDS = 86_400.0
+END_SECONDS = 3.0
 OUTPUT_BYTES = 16 * 1024
 
 # A log that cannot be written is none.
@@ -64,10 +67,10 @@ class OracleAgent(AgentServer[SandboxedAgentConfig]):
             raise EpisodeFailure("configuration", f"{task.name} has no solution", stage="agent")
         env = {"DEBIAN_FRONTEND": "noninteractive", **fill_env(task.table.solution.env, os.environ).values}
         try:
-            await place.sandbox.exec(["rm", "-rf", SOLUTION], user="0", cwd="/")
+            await place.sandbox.exec(["rm", "-rf", SOLUTION], user="0", cwd="/", env=OURS)
             await place.sandbox.upload(solution, SOLUTION)
             words = ["/bin/sh", "-c", 'chmod -R a+rX "$1" && chmod a+x "$1/solve.sh"', "sh", SOLUTION]
-            await place.sandbox.exec(words, user="0", cwd="/")
+            await place.sandbox.exec(words, user="0", cwd="/", env=OURS)
             result = await self._solve(place, env)
         except UserError as error:
             raise EpisodeFailure("configuration", str(error), stage="agent") from error
@@ -78,7 +81,7 @@ class OracleAgent(AgentServer[SandboxedAgentConfig]):
         if session.sandbox is not None and not session.state.get("left"):
             session.state["left"] = True
             try:
-                await session.sandbox.sandbox.exec(["rm", "-rf", SOLUTION], user="0", cwd="/")
+                await session.sandbox.sandbox.exec(["rm", "-rf", SOLUTION], user="0", cwd="/", env=OURS)
             except EpisodeFailure:
                 return None  # a sandbox that is gone has nothing left in it
         return None
@@ -90,8 +93,8 @@ class OracleAgent(AgentServer[SandboxedAgentConfig]):
             env=env,
             cwd="/",
             user=place.user,
-            # A little less, so that it is told and graded as far as it came.
-            timeout_seconds=LONGEST_SECONDS if left is None else max(0.1, left * 0.95),
+            # Less, and enough for its end, so that it is told and graded as far as it came.
+            timeout_seconds=LONGEST_SECONDS if left is None else max(left / 2, left - max(END_SECONDS, left / 20)),
             max_output_bytes=OUTPUT_BYTES,
         )
 

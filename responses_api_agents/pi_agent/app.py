@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field
 
 from gym.harness.adapter import Evidence, Invocation, Reading, ToolServer, Turn
 from gym.harness.agent import HarnessAgent
-from gym.harness.config import HarnessAgentConfig
+from gym.harness.config import HarnessAgentConfig, Version
+from gym.harness.own import owned
 from gym.harness.recipes import Npm, Recipe
 from gym.servers.capabilities import Capability
 from responses_api_agents.pi_agent.session import read
@@ -22,11 +24,24 @@ UNUSED = ("node_modules/node-linux-*", *(f"node_modules/**/*.{name}" for name in
 """More than half of all files: what no program reads, and Node's headers."""
 
 
+OWN_ARGUMENTS = owned(
+    "--print -p --mode --provider --models --api-key --offline --no-mcp --no-extensions -ne --list-models --export "
+    "--no-session --session --session-id --session-dir --continue -c --resume -r --fork --tui-mode -v",
+    model_name="--model",
+    thinking="--thinking",
+    enable_tools="--no-tools -nt --no-builtin-tools -nbt",
+    context_files="--no-context-files -nc",
+    system_prompt="--system-prompt --append-system-prompt",
+)
+
+
 class PiAgentConfig(HarnessAgentConfig):
     """Settings of Pi."""
 
-    pi_version: str = Field("1.6.0", description="Version of the npm package @earendil-works/pi-coding-agent.")
-    node_version: str = Field("22.23.3", description="Version of the Node that runs it; Pi 1.6 needs 22.19 or newer.")
+    own_arguments = OWN_ARGUMENTS
+
+    pi_version: Version = Field("1.6.0", description="Version of the npm package @earendil-works/pi-coding-agent.")
+    node_version: Version = Field("22.23.3", description="Version of its Node; Pi 1.6 needs 22.19 or newer.")
     system_prompt_mode: Literal["append", "replace"] = Field(
         "append", description="Add the system prompts to Pi's own, or put them in its place."
     )
@@ -48,6 +63,7 @@ class PiAgent(HarnessAgent[PiAgentConfig]):
     harness = "pi"
     stdio_tools = True
     skills = True
+    tries_optional_tools = True
     settings = frozenset({"max_output_tokens"})
 
     @classmethod
@@ -93,14 +109,20 @@ class PiAgent(HarnessAgent[PiAgentConfig]):
         return Invocation(argv=[*turn.command, "mcp", "list"], env=_environment(turn), files=self._files(turn))
 
     def unready(self, turn: Turn, evidence: Evidence) -> str | None:
-        """The servers that are required and not connected."""
+        """The first server that is required and not connected."""
+        told = next(self._unconnected(turn, evidence, required=True), None)
+        return f"{told} ({evidence.stderr.strip()[-200:]})" if told and evidence.stderr.strip() else told
+
+    def left_out(self, turn: Turn, evidence: Evidence) -> list[str]:
+        """The others that are not connected."""
+        return list(self._unconnected(turn, evidence, required=False))
+
+    def _unconnected(self, turn: Turn, evidence: Evidence, *, required: bool) -> Iterator[str]:
         lines = evidence.stdout.splitlines()
-        for tool in turn.tools:
-            name = self.tool_server_name(tool.name)
+        for name in (self.tool_server_name(tool.name) for tool in turn.tools if tool.required == required):
             told = next((line for line in lines if line.startswith(f"{name}: ")), f"{name}: no word of it")
-            if tool.required and not told.startswith(f"{name}: connected"):
-                return f"{told} ({evidence.stderr.strip()[-200:]})" if evidence.stderr.strip() else told
-        return None
+            if not told.startswith(f"{name}: connected"):
+                yield told
 
     def read(self, evidence: Evidence) -> Reading:
         """The messages among its events."""

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.errors import closest
-from gym.failures import BUDGET_EXHAUSTED, EpisodeFailure, exhausted_budget
+from gym.failures import POLICIES, EpisodeFailure, exhausted_budget
 from gym.servers.agent import AgentServer, AgentServerConfig, AgentSession
 from gym.servers.base import ServerError
 from gym.servers.contract import DirectHttpGrant, ServerRef
@@ -57,7 +57,7 @@ class SimpleAgent(AgentServer[SimpleAgentConfig]):
             try:
                 answer = await self._ask_model(session, conversation)
             except EpisodeFailure as failure:
-                if failure.kind != BUDGET_EXHAUSTED:
+                if not POLICIES[failure.kind].graded:
                     raise
                 _, reason = exhausted_budget(failure.message) or ("", failure.kind)
                 return conversation.response("incomplete", {"reason": reason})

@@ -65,6 +65,22 @@ def test_what_goes_wrong_leaves_nothing(
     assert [path.name for path in bundles.cache().iterdir()] == [f".{TOOL.key}.lock"]
 
 
+@pytest.mark.parametrize("manifest", ['{"x', "[]", '{"size_bytes": 1}', None])
+def test_one_that_is_damaged_is_installed_again(installs: Path, manifest: str | None) -> None:
+    path = bundles.prepare(TOOL).path / bundles.MANIFEST
+    path.unlink() if manifest is None else path.write_text(manifest)
+    assert bundles.installed(TOOL) is None
+    assert bundles.prepare(TOOL) == bundles.installed(TOOL)
+    assert installs.read_text() == "installed\n" * 2
+
+
+def test_a_long_installation_says_that_it_goes_on(installs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles, "PROGRESS_SECONDS", 0.001)
+    told: list[str] = []
+    bundles.prepare(TOOL, lambda _recipe, what: told.append(what))
+    assert "installing with npm, 0 s so far" in told
+
+
 def test_what_a_killed_builder_left_is_removed(installs: Path) -> None:
     left = bundles.cache() / f".{TOOL.key}.abc.tmp"
     left.mkdir(parents=True)

@@ -99,7 +99,9 @@ KINDS = [
     ("Stream ended without finish_reason", "malformed_answer"),
     ("Unexpected token < in JSON at position 0", "malformed_answer"),
     ('502: {"detail": "x", "failure": {"kind": "script_exhausted", "stage": null}}', "script_exhausted"),
-    ('{\\"kind\\": \\"tool_server_error\\"}', "tool_server_error"),
+    ('{\\"kind\\": \\"replay_mismatch\\"}', "replay_mismatch"),
+    ("something 'kind': 'sandbox_lost'", "agent_error"),
+    ('502: {"failure": {"kind": "tool_server_error"}}', "provider_error"),
     ("something else in 5 minutes and 404.5 s", "agent_error"),
 ]
 
@@ -137,6 +139,9 @@ FAILED = [
     (Reading(), Evidence(timed_out=True, duration_seconds=9), "agent_timeout", "after 9 s there was no answer"),
     (Reading([ITEM], error="500: x"), Evidence(exit_code=0), "provider_error", "500: x"),
     (Reading(error="x", error_kind="tool_server_error"), Evidence(exit_code=1), "tool_server_error", "tool: x"),
+    (Reading([ITEM], error="x", error_kind="tool_server_error"), Evidence(exit_code=1), "agent_error", "tool: x"),
+    (Reading([ITEM], error="x", error_kind="sandbox_lost"), Evidence(exit_code=1), "agent_error", "tool: x"),
+    (Reading([ITEM], error="x", error_kind="no such kind"), Evidence(exit_code=1), "agent_error", "tool: x"),
 ]
 
 
@@ -145,6 +150,17 @@ def test_what_fails_the_episode(reading: Reading, evidence: Evidence, kind: str,
     with pytest.raises(EpisodeFailure, match=told) as failed:
         judge("tool", reading, evidence)
     assert (failed.value.kind, failed.value.stage) == (kind, "agent")
+
+
+@pytest.mark.parametrize(
+    ("reading", "exit_code", "kind"),
+    [(Reading(), 2, "configuration"), (Reading(), 0, "agent_error"), (Reading([ITEM]), 2, "agent_error")],
+)
+def test_settings_that_only_the_harness_can_check(reading: Reading, exit_code: int, kind: str) -> None:
+    with pytest.raises(EpisodeFailure, match="unknown option") as failed:
+        judge("tool", reading, Evidence(exit_code=exit_code, stderr="unknown option --x"), ["extra_args"])
+    assert failed.value.kind == kind
+    assert ("check extra_args" in failed.value.message) == (kind == "configuration")
 
 
 SERVER = {"url": "http://host:1/mcp"}
@@ -159,7 +175,7 @@ ACCESS = {"connection": {"provider_config_ref": "sandbox", "descriptor": {}}, "w
         (
             {"mcp_servers": {"a_b": SERVER}},
             {"tool_accesses": [GRANT]},
-            "`a_b` and `a.b` are both `a_b` in the harness; rename the one in `mcp_servers`",
+            "`a_b` of `mcp_servers` and `a.b` of the task are both `a_b` in the harness; rename the one in",
         ),
         ({"execution": "host"}, {"sandbox_access": ACCESS}, "would run the harness outside of it"),
         ({}, {"tool_accesses": [{"kind": "direct_http", "name": "x", "base_url": "y"}]}, "it accepts: mcp"),

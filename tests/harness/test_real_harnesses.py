@@ -38,7 +38,11 @@ every_harness = pytest.mark.parametrize("harness", HARNESSES, ids=lambda harness
 ENDING: dict[type[HarnessAgent[Any]], list[str]] = {MiniSweAgent: ["function_call", "function_call_output"]}
 """What a harness does after its last words."""
 
-EDIT = [[{"think": "let me see"}, say("Writing."), shell("echo 42 > answer.txt; cat answer.txt")], [say("All done.")]]
+REMOVE = "mkdir -p a/b; for name in a; do X=1 rm -rf $name; done; ls -d a || echo none"
+EDIT = [
+    [{"think": "let me see"}, say("Writing."), shell(f"echo 42 > answer.txt; {REMOVE}; cat answer.txt")],
+    [say("All done.")],
+]
 
 
 @pytest.fixture(params=SANDBOXES)
@@ -81,7 +85,7 @@ async def test_files_are_edited_and_the_trajectory_tells_how(
     assert kinds[5:] == ENDING.get(harness, [])
     call, result = response.output[2:4]
     assert call["call_id"] == result["call_id"] == "call_0_2"
-    assert "42" in result["output"]
+    assert "none\n42" in result["output"].replace("\\n", "\n")
     assert response.usage is not None
     assert response.usage.total_tokens == 2100
     invocation, tool_call, *_ = observed["records"]
@@ -130,6 +134,10 @@ async def test_optional_tools_may_fail(harness: type[HarnessAgent[Any]], provide
             grants = [grant(model), grant(model, "other", "a-token-that-is-wrong", required=False)]
             await bench.seed(tool_accesses=grants)
             assert (await bench.activate()).status == "completed"
+            closed = await bench.close()
+    assert closed.agent_observations is not None
+    (gap,) = closed.agent_observations["gaps"]
+    assert "MCP server" in gap
 
 
 @every_harness
@@ -186,6 +194,7 @@ async def test_a_model_that_fails_fails_the_episode(
     assert closed.agent_observations is not None
     invocation = closed.agent_observations["records"][0]
     assert (invocation["status"], invocation["error_type"]) == ("failed", kind)
+    assert invocation["error_source"] == "harness"
     assert [item["type"] for item in invocation["conversation"]][2:4] == ["function_call", "function_call_output"]
 
 

@@ -147,6 +147,24 @@ def test_no_shape_breaks_it(name: str, wrong: Any) -> None:
     read(*(json.dumps({**json.loads(line), name: wrong}) for line in EVENTS))
 
 
+@pytest.mark.parametrize(
+    ("asked", "offered", "kind"),
+    [
+        (["Bash", "Agent"], ["Bash", "Task", "mcp__a__b"], None),
+        (["Bashh"], ["Task"], "configuration"),
+        (["Bash"], None, None),
+        (None, ["Task"], None),
+    ],
+)
+def test_tools_that_it_does_not_know(asked: list[str] | None, offered: Any, kind: str | None) -> None:
+    init = event("system", subtype="init", **({} if offered is None else {"tools": offered}))
+    forged = event("system", subtype="init", tools=["forged"])
+    evidence = Evidence(stdout="\n".join([init, *EVENTS[1:], forged]))
+    reading = adapter(ClaudeCodeAgent, tools=asked).read(evidence)
+    assert reading.error_kind == kind
+    assert kind is None or "`tools`: Claude Code does not offer Bashh; of its own it has: Task" in str(reading.error)
+
+
 def test_its_files_and_arguments() -> None:
     command = ToolServer("b", "", command=("python3", "-m", "server"))
     tools = (ToolServer("grant-a", "http://host:1/mcp", {"authorization": "Bearer $X"}), command)

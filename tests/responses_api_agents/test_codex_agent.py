@@ -142,7 +142,8 @@ def test_its_configuration() -> None:
     assert config["model_providers"]["gym"]["base_url"] == "http://host:1/policy_model/v1"
     assert config["mcp_servers"]["a_b"]["required"] is True
     assert config["mcp_servers"]["a_b"]["http_headers"] == {"authorization": "Bearer x"}
-    assert (config["features"], config["list"], "none" in config) == ({"x": True}, [1, "a"], False)
+    assert (config["features"]["x"], config["list"], "none" in config) == (True, [1, "a"], False)
+    assert config["features"]["unbounded_connection_retries"] is False
     assert "key" not in made.files["codex/config.toml"].replace("env_key", "")
     assert made.env == {"CODEX_HOME": "/.gym-1/codex", "GYM_API_KEY": "key"}
     assert (made.argv[-1], made.stdin) == ("-", b"do it")

@@ -141,7 +141,8 @@ class Shell:
         begun = time.time()
         output: Object = {}
         try:
-            output = self._local.execute(action, cwd)
+            # The model may have removed the folder that it works in: without this, no command would run any more.
+            output = self._local.execute(action, cwd or ("" if Path(self.config.cwd).is_dir() else "/"))
         except importlib.import_module("minisweagent.exceptions").Submitted as submitted:
             output = {"output": submitted.messages[0]["content"], "returncode": 0}
             raise
@@ -169,15 +170,27 @@ def settings_of(told: Object, skills: str) -> Object:
     return settings
 
 
+def unfit(error: Exception) -> int:
+    """Says that the package cannot be set like this; returns the exit code."""
+    print(f"the settings do not fit: {type(error).__name__}: {error}", file=sys.stderr)
+    return 2
+
+
 def run(told: Object) -> int:
     """Runs the agent to its end; returns the exit code."""
     tools = f"{told['tools']}\n\n{gym_tools.described()}" if told["tools"] else ""
     skills = gym_skills.described()
-    settings = settings_of(told, skills)
+    try:
+        settings = settings_of(told, skills)
+    except Exception as error:
+        return unfit(error)
     chosen = {name: settings.get("environment", {}).get(name) for name in ("env", "timeout")}
     shell = Shell({"cwd": told["workdir"], **{name: value for name, value in chosen.items() if value is not None}})
     model = Model(told["model"], settings["model"])
-    agent = importlib.import_module("minisweagent.agents.default").DefaultAgent(model, shell, **settings["agent"])
+    try:
+        agent = importlib.import_module("minisweagent.agents.default").DefaultAgent(model, shell, **settings["agent"])
+    except (TypeError, ValueError) as error:
+        return unfit(error)
     try:
         ended = agent.run(told["task"], gym_system=told["system_prompt"], gym_skills=skills, gym_tools=tools)
     except ModelFailed as failure:
