@@ -1,7 +1,7 @@
 """The second error family: an episode failed.
 
 A failed episode has a stage and a kind, is recorded once as data, and is never a reward of 0. One table says what
-follows from each kind.
+follows from each kind; docs/faults.md shows it.
 """
 
 from __future__ import annotations
@@ -18,50 +18,63 @@ class Policy:
     """What follows from a kind of failure.
 
     Attributes:
-        retry: Another attempt within the run can help.
+        means: What happened, as docs/faults.md says it.
+        retry: Another try within the run can help.
+        graded: It is the policy's doing: what the agent had done by then is verified.
+        reward_valid: A reward that the episode has all the same counts.
         stops_run: Repeated in a row, it shows that no further episode can succeed.
     """
 
+    means: str
     retry: bool
+    graded: bool = False
+    reward_valid: bool = False
     stops_run: bool = False
 
 
 POLICIES: dict[str, Policy] = {
-    "admission_timeout": Policy(retry=True),
-    "episode_timeout": Policy(retry=False),
-    "configuration": Policy(retry=False, stops_run=True),
-    "malformed_task": Policy(retry=False),
-    "sandbox_start": Policy(retry=True),
-    "sandbox_lost": Policy(retry=True),
-    "provider_unreachable": Policy(retry=True),
-    "provider_rate_limited": Policy(retry=True),
-    "provider_error": Policy(retry=True),
-    "provider_refused": Policy(retry=False, stops_run=True),
-    "context_length_exceeded": Policy(retry=False),
-    "script_exhausted": Policy(retry=False),
-    "budget_exhausted": Policy(retry=False),
-    "run_budget_exhausted": Policy(retry=False),
-    "replay_mismatch": Policy(retry=False),
-    "tool_server_error": Policy(retry=True),
-    "server_unreachable": Policy(retry=True),
-    "malformed_answer": Policy(retry=False),
-    "session_lost": Policy(retry=True),
-    "agent_error": Policy(retry=False),
-    "agent_timeout": Policy(retry=False),
-    "termination_unconfirmed": Policy(retry=True),
-    "image_build": Policy(retry=False),
-    "image_pull": Policy(retry=False),
-    "healthcheck_failed": Policy(retry=True),
-    "task_setup": Policy(retry=False),
-    "verifier_crashed": Policy(retry=True),
-    "verifier_timeout": Policy(retry=False),
-    "verifier_tools_missing": Policy(retry=True),
-    "reward_missing": Policy(retry=False),
-    "reward_empty": Policy(retry=False),
-    "reward_unreadable": Policy(retry=False),
-    "cleanup_failed": Policy(retry=True),
-    "cancelled": Policy(retry=True),
-    "internal": Policy(retry=False),
+    "admission_timeout": Policy("the environment server had no room within `queue_timeout_seconds`", retry=True),
+    "episode_timeout": Policy("the episode's time ran out", retry=False),
+    "configuration": Policy("something that is configured cannot work", retry=False, stops_run=True),
+    "malformed_task": Policy("the task's fields do not fit its benchmark", retry=False),
+    "sandbox_start": Policy("a sandbox did not start", retry=True),
+    "sandbox_lost": Policy("a sandbox went away, or does not answer", retry=True),
+    "provider_unreachable": Policy("the model's provider does not answer", retry=True),
+    "provider_rate_limited": Policy("the provider had too many requests", retry=True),
+    "provider_error": Policy("the provider failed", retry=True),
+    "provider_refused": Policy("the provider refuses the request, as with a wrong key", retry=False, stops_run=True),
+    "context_length_exceeded": Policy("the conversation is longer than the model takes", retry=False),
+    "script_exhausted": Policy("a scripted policy has nothing more to say", retry=False),
+    "budget_exhausted": Policy(
+        "the rollout has used up its own budget of the policy", retry=False, graded=True, reward_valid=True
+    ),
+    "run_budget_exhausted": Policy("the run has used up its budget of the policy", retry=False),
+    "replay_mismatch": Policy("a replayed run asks something else than was recorded", retry=False),
+    "tool_server_error": Policy("a tool failed", retry=True),
+    "server_unreachable": Policy("a server of the run does not answer", retry=True),
+    "malformed_answer": Policy(
+        "an answer has another form than it must have, such as a proxy's page instead of JSON", retry=True
+    ),
+    "session_lost": Policy("a server knows nothing of its session any more: it has started again", retry=True),
+    "agent_error": Policy("the harness failed", retry=False),
+    "agent_timeout": Policy("the agent's time ran out, and nothing of it is there to grade", retry=False),
+    "termination_unconfirmed": Policy("the harness may still be at work", retry=True),
+    "image_build": Policy("an image could not be built", retry=False),
+    "image_pull": Policy("an image could not be pulled", retry=False),
+    "healthcheck_failed": Policy("the task's environment did not become healthy", retry=True),
+    "task_setup": Policy("the task's own setup failed", retry=False),
+    "verifier_crashed": Policy("the verifier failed", retry=True),
+    "verifier_timeout": Policy("the verifier's time ran out", retry=False),
+    "verifier_tools_missing": Policy("the verifier lacks a program that it needs", retry=True),
+    "reward_missing": Policy("the verifier gave no reward", retry=False),
+    "reward_empty": Policy("the verifier's reward is empty", retry=False),
+    "reward_unreadable": Policy("the verifier's reward is no number", retry=False),
+    "artifact_lost": Policy("something that the verifier needs could not be taken from the sandbox", retry=False),
+    "cleanup_failed": Policy(
+        "something could not be freed; a reward that is there already stands", retry=True, reward_valid=True
+    ),
+    "cancelled": Policy("the episode was cut off", retry=True),
+    "internal": Policy("a fault of Gym or of a server", retry=False),
 }
 """The closed vocabulary of failure kinds and their consequences."""
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gym.planning.plan import Plan
     from gym.planning.resolve import Instance
 
+WINDOW = "session_close_retry_window_seconds"
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -49,6 +51,7 @@ def check(made: Plan) -> None:
         assert isinstance(config, EnvironmentServerConfig)
         inner = bounds(made, environment)
         _queue(made, environment, config)
+        _receipts(made, environment, config)
         episode = config.default_episode_timeout_seconds
         parts = [bound for bound in inner if not bound.in_cleanup]
         if episode is not None and sum(bound.seconds for bound in parts) > episode:
@@ -64,6 +67,19 @@ def check(made: Plan) -> None:
                     f"{config.cleanup_timeout_seconds:g} s cannot hold {bound}",
                     "raise it",
                 )
+
+
+def _receipts(made: Plan, environment: Instance, config: EnvironmentServerConfig) -> None:
+    """A close may be asked for again as long as its cleanup lasts, and its answer must be there until then."""
+    for _, ref in environment.config:
+        agent = made.instances.get(ref.name) if isinstance(ref, ServerRef) else None
+        if agent is None or WINDOW not in agent.config.model_fields_set:
+            continue
+        window = getattr(agent.config, WINDOW)
+        if window < config.cleanup_timeout_seconds:
+            what = f"{window:g} s, but a close may be asked for again for {config.cleanup_timeout_seconds:g} s"
+            what += f" (cleanup_timeout_seconds of {environment.name})"
+            made.resolved.problem((*agent.key, WINDOW), what, "raise it, or leave it out")
 
 
 def _queue(made: Plan, environment: Instance, config: EnvironmentServerConfig) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gym.composition.groups import GROUPS
+from gym.environment_servers.legacy_agent.app import LegacyAgentConfig
 from gym.environment_servers.single_agent_turn.app import SingleAgentTurnConfig
 from gym.errors import did_you_mean
 from gym.planning import budget, capabilities, hosting, metering, routes
@@ -17,6 +19,7 @@ from gym.planning.hosting import Hosted
 from gym.planning.resolve import Component, Instance, KeyPath, Resolved
 from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.agent import AgentServer, AgentServerConfig
+from gym.servers.base import Server, routes_of
 from gym.servers.contract import ServerRef, Transport
 from gym.servers.model import ModelServer
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig
@@ -102,6 +105,11 @@ def _reference(made: Plan, key: KeyPath, ref: ServerRef) -> None:
     if found is None and ref.name in made.resolved.composed.values and made.resolved.problems:
         return  # the instance exists, and its own problem is told already
     names = [item.name for item in made.of_type(ref.type)]
+    if found is None and ref.name in GROUPS and not names:
+        fix = f"choose one: {ref.name}=NAME (`gym list {ref.name}s`)"
+        fix += ", or give `gym eval run` a folder of Harbor tasks" if ref.name == "benchmark" else ""
+        made.resolved.problem((ref.name,), f"no {ref.name} is chosen", fix)
+        return
     what = f"refers to {ref.type} `{ref.name}`, "
     what += f"but `{ref.name}` is one of {found.type}" if found else "which does not exist"
     listed = f"instances of that type: {', '.join(names)}" if names else "no instance of that type starts"
@@ -119,7 +127,22 @@ def _bindings(made: Plan) -> None:
                 _transports(made, item, resources, agent)
                 _place(made, item, resources, agent)
                 _network(made, resources, agent)
+        elif isinstance(config, LegacyAgentConfig):
+            _relay(made, item, config)
     _unused_agent(made)
+
+
+def _relay(made: Plan, environment: Instance, config: LegacyAgentConfig) -> None:
+    """An agent that is to run whole episodes must have a `/run`; one that makes its routes itself may have one."""
+    agent = made.instances.get(config.agent_server.name)
+    if agent is None or agent.type != "responses_api_agents":
+        return
+    server = agent.server_class
+    makes_routes = server.build_routes is not Server.build_routes
+    if not makes_routes and "/run" not in {path for path, *_ in routes_of(server)}:  # type: ignore[arg-type]
+        what = f"{agent.name} ({agent.implementation}) has no `/run` that runs whole episodes; it has sessions"
+        fix = "use single_agent_turn, with a resources_server"
+        made.resolved.problem((*environment.key, "agent_server"), what, fix)
 
 
 def _pairing(made: Plan, environment: Instance, resources: Instance, agent: Instance) -> None:
@@ -229,7 +252,7 @@ def _sandboxes(made: Plan) -> None:
         if name not in made.providers:
             made.providers[name] = _provider(made, component)
             made.notes.append(f"sandbox: {made.providers[name].describe()}")
-        _network_and_ttl(made, item, made.providers[name])
+        _sandbox_config(made, item, made.providers[name])
 
 
 def _provider(made: Plan, component: Component) -> SandboxProvider:
@@ -255,16 +278,15 @@ def _provider(made: Plan, component: Component) -> SandboxProvider:
     return provider
 
 
-def _network_and_ttl(made: Plan, item: Instance, provider: SandboxProvider) -> None:
+def _sandbox_config(made: Plan, item: Instance, provider: SandboxProvider) -> None:
     spec = getattr(item.config, "sandbox_config", None)
-    network, (ttl, ttl_key) = getattr(spec, "network", None), _ttl(made, item, spec)
-    if network is not None and network not in provider.capabilities.networks:
-        offered = ", ".join(sorted(provider.capabilities.networks))
-        made.resolved.problem(
-            (*item.key, "sandbox_config", "network"),
-            f"{provider.name} cannot do network `{network}`",
-            f"one of {offered}",
-        )
+    ttl, ttl_key = _ttl(made, item, spec)
+    if isinstance(spec, SandboxConfig):
+        images_of_tasks = issubclass(item.server_class, ResourcesServer) and item.server_class.names_images()
+        needs_none = images_of_tasks or _is_lent_its_sandbox(made, item)
+        for problem in provider.check(spec.spec({})):
+            if problem.key != "image" or spec.image is not None or not needs_none:
+                made.resolved.problem((*item.key, "sandbox_config", *problem.key.split(".")), problem.what, problem.fix)
     for environment in made.of_type("environment_servers"):
         config = environment.config
         if ttl is None or not isinstance(config, SingleAgentTurnConfig) or config.resources_server.name != item.name:
@@ -277,6 +299,20 @@ def _network_and_ttl(made: Plan, item: Instance, provider: SandboxProvider) -> N
                 f"{environment.name}) + {config.cleanup_timeout_seconds:g} s cleanup",
                 "raise it above the sum",
             )
+
+
+def _is_lent_its_sandbox(made: Plan, item: Instance) -> bool:
+    """Whether an agent works in sandboxes of tasks, wherever it is used."""
+    used_by = [server for server in made.of_type("environment_servers") if routes.agent_of(server) == item.name]
+    lenders = ([server, *_referred_to(made, server, "resources_servers")] for server in used_by)
+    return bool(used_by) and all(
+        any(getattr(lender.config, "sandbox_provider", None) for lender in each) for each in lenders
+    )
+
+
+def _referred_to(made: Plan, item: Instance, kind: str) -> list[Instance]:
+    names = [value.name for _, value in item.config if isinstance(value, ServerRef) and value.type == kind]
+    return [made.instances[name] for name in names if name in made.instances]
 
 
 def _ttl(made: Plan, item: Instance, spec: SandboxConfig | None) -> tuple[float | None, KeyPath]:

@@ -82,7 +82,7 @@ def _servers(server_type: ServerType) -> Iterator[str]:
     if common := table(base, beyond=ServerConfig):
         yield f"Settings of all {title.lower()}:\n"
         yield common
-    for implementation, server in sorted(_implementations(server_type).items()):
+    for implementation, server in sorted(implementations(server_type).items()):
         yield f"### {implementation}\n\n{_first_paragraph(server)}\n"
         yield table(server.config_type, beyond=base) or "No settings of its own.\n"
 
@@ -98,7 +98,7 @@ def _sandboxes() -> Iterator[str]:
             yield table(provider.config_type, beyond=SandboxProviderConfig) or "No settings of its own.\n"
 
 
-def _implementations(server_type: ServerType) -> dict[str, type[Server[Any]]]:
+def implementations(server_type: ServerType) -> dict[str, type[Server[Any]]]:
     """Class of each implementation that ships a template."""
     found: dict[str, type[Server[Any]]] = {}
     for base in dict.fromkeys((installed_root(), PACKAGE)):

@@ -89,7 +89,7 @@ class RunSettings(Budgets):
     )
     prices: Prices | str | None = Field(
         None,
-        description="USD per million tokens (`input`, `cached_input`, `output`) by model name or pattern, or a YAML "
+        description="USD per million tokens (`input`, `cached_input`, `cache_write`, `output`) by model, or a YAML "
         "file with them.",
         json_schema_extra=OPERATIONAL,
     )

@@ -42,6 +42,7 @@ from gym.servers.keys import Identity
 from gym.servers.ledger import Ledger
 from gym.servers.sessions import SessionCookie
 from gym.servers.waiting import joined
+from gym.servers.wire import dumped
 from gym.tasks.datasets import DatasetConfig
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ class AgentServer(Server[AgentConfigT]):
     async def activate(self, body: ResponsesRequest, call: Call) -> ResponsesResponse:
         """Runs the harness on a request; an identical retry joins the run or gets its outcome."""
         session = self._ledger.active(self.cookie.read(call.cookies))
-        digest = hashlib.sha256(body.model_dump_json(exclude_unset=True).encode()).digest()
+        if call.rollout not in (None, session.request.episode_id.key):
+            raise ServerError(409, f"the session is not of the rollout {call.rollout}")
+        digest = hashlib.sha256(dumped(body)).digest()
         index = session.activations.index(call.headers)
         work = session.activations.known(index, digest)
         if work is None:

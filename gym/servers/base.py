@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gym.errors import in_one_line
 from gym.failures import EpisodeFailure
 from gym.servers.contract import ROLLOUT_HEADER, RUN_HEADER
 from gym.servers.keys import Identity, KeyRing
@@ -176,7 +177,8 @@ def route(path: str) -> Callable[[MethodT], MethodT]:
 
 
 @cache
-def _routes_of(cls: type) -> list[tuple[str, str, type[BaseModel], Any]]:
+def routes_of(cls: type) -> list[tuple[str, str, type[BaseModel], Any]]:
+    """The marked handlers of a class: path, method, body and answer of each."""
     found = {}
     for name, member in inspect.getmembers(cls, inspect.isfunction):
         marks = (getattr(base.__dict__.get(name), "route_path", None) for base in cls.__mro__)
@@ -233,7 +235,7 @@ class Server(Generic[ConfigT]):
 
     def build_routes(self) -> list[Route]:
         """The routes of this server; tools add theirs."""
-        return [Route(path, getattr(self, name), body, answer) for path, name, body, answer in _routes_of(type(self))]  # type: ignore[arg-type]
+        return [Route(path, getattr(self, name), body, answer) for path, name, body, answer in routes_of(type(self))]  # type: ignore[arg-type]
 
     def asgi_routes(self) -> dict[str, App]:
         """Paths that ASGI apps of their own serve, over HTTP only; the guard stands before them too."""
@@ -262,4 +264,4 @@ def one_line(error: BaseException) -> str:
     own = isinstance(error, EpisodeFailure | ServerError)
     said = describe(error) if isinstance(error, ValidationError) else str(error)
     text = said if own else f"{type(error).__name__}: {said}".removesuffix(": ")
-    return " ".join(text.split())
+    return in_one_line(text)

@@ -21,6 +21,7 @@ from gym.servers import deadline
 from gym.servers.base import Call, Server, ServerError, describe, one_line, unexpected
 from gym.servers.contract import ROLLOUT_HEADER, ServerRef
 from gym.servers.rollout_path import split
+from gym.servers.wire import dumped
 
 if TYPE_CHECKING:
     import httpx
@@ -137,7 +138,7 @@ class Client:
         if server is not None:
             return await call_local(server, path, body, cookies, headers)
         url = self.directory.url(ref.name) + path
-        payload = body.model_dump_json(exclude_unset=True).encode()
+        payload = dumped(body)
         return await self._send(url, payload, cookies, {**self.auth, **deadline.to_headers(), **headers})
 
     async def post_json(

@@ -6,9 +6,10 @@ written for it works behind ours and the other way round.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.failures import Stage
@@ -74,6 +75,13 @@ class EpisodeId(Whole):
 
     rollout_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     attempt: int = Field(default=0, ge=0)
+
+    @field_validator("rollout_id")
+    @classmethod
+    def _names_no_try(cls, rollout_id: str) -> str:
+        if re.search(r"-a\d+$", rollout_id):
+            raise ValueError("it cannot end in `-a` and a number: that is how later tries are named")
+        return rollout_id
 
     @property
     def key(self) -> str:
@@ -149,6 +157,12 @@ class RunResponse(Wire):
     failure: Failure | None = None
     timings: dict[str, float] = Field(default_factory=dict)
     agent_observations: dict[str, Any] | None = None
+
+
+class CloseLostResponse(Whole):
+    """The answer of `POST /close_lost`, which takes what `POST /run` takes: what could not be closed, one line each."""
+
+    cleanup_failures: list[str] = Field(default_factory=list)
 
 
 class DirectHttpGrant(Whole):
@@ -294,9 +308,9 @@ class Continuation(Wire):
 
 
 class AgentSessionRequest(Wire):
-    """`POST /v1/agent_sessions`: opens an agent session. The caller assigns the id."""
+    """`POST /v1/agent_sessions`: opens an agent session. The caller assigns the id, which goes into headers."""
 
-    agent_session_id: str = Field(min_length=1)
+    agent_session_id: str = Field(pattern=r"^[\x21-\x7e]+$")
     episode_id: EpisodeId
     task_id: TaskId
     tool_accesses: list[Grant] = Field(default_factory=list)

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 from pydantic import Field
 
 from gym.apis.responses import ResponsesResponse
-from gym.failures import EpisodeFailure, Stage
+from gym.failures import POLICIES, EpisodeFailure, Stage
 from gym.sandbox.waiting import uncancelled
 from gym.servers import deadline
 from gym.servers.base import OPERATIONAL, Call, Server, ServerConfig, ServerContext, ServerError, one_line, route
@@ -28,6 +28,8 @@ from gym.servers.contract import (
     ROLLOUT_HEADER,
     AggregateMetricsRequest,
     AggregateMetricsResponse,
+    CloseLostResponse,
+    EpisodeId,
     Failure,
     RunRequest,
     RunResponse,
@@ -98,7 +100,7 @@ class Episode:
         timings: Seconds per stage.
         partial_response: What the agent had done when something failed.
         observations: What the agent was observed to do, as its close has told.
-        cleanup_failures: What could not be freed at the end, one line each.
+        cleanup_failures: What could not be freed at the end.
     """
 
     request: RunRequest
@@ -109,7 +111,7 @@ class Episode:
     partial_response: ResponsesResponse | None = None
     observations: dict[str, Any] | None = None
     cleanups: list[Cleanup] = field(default_factory=list)
-    cleanup_failures: list[str] = field(default_factory=list)
+    cleanup_failures: list[EpisodeFailure] = field(default_factory=list)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -169,7 +171,7 @@ class Episode:
             except EpisodeFailure as failure:
                 log.warning("rollout %s: cleanup failed: %s", self.request.episode_id.key, failure.message)
                 if number == entry.tries - 1:
-                    self.cleanup_failures.append(failure.message)
+                    self.cleanup_failures.append(failure)
 
 
 class EnvironmentServer(Server[EnvironmentConfigT]):
@@ -212,10 +214,7 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         answer = RunResponse(episode_id=body.episode_id, task_id=body.task.task_id, result=None, failure=None)
         try:
             async with self._admitted(episode):
-                answer.result = await self._bounded(episode)
-                if episode.cleanup_failures:
-                    noted = {"cleanup_failures": episode.cleanup_failures}
-                    answer.result = answer.result.model_copy(update=noted)
+                answer.result = _noted(await self._bounded(episode), episode.cleanup_failures)
         except EpisodeFailure as failure:
             answer.failure = Failure(
                 failure_reason=failure.message[:2000],
@@ -229,6 +228,24 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
             if answer.failure is not None and episode.observations is not None:
                 answer.agent_observations = episode.observations
         return answer
+
+    @route("/close_lost")
+    async def close_lost_tries(self, body: RunRequest, call: Call) -> CloseLostResponse:
+        """Closes what lost tries have left open, for a caller that makes no other try of the rollout."""
+        episode = Episode(body, self.config.cleanup_timeout_seconds, Tries.from_headers(call.headers))
+        await uncancelled(self._close_lost(episode))
+        return CloseLostResponse(cleanup_failures=[failure.message for failure in episode.cleanup_failures])
+
+    async def _close_lost(self, episode: Episode) -> None:
+        for lost in episode.tries.lost_before(episode.request.episode_id):
+            async with episode.step("cleanup", "close_lost"):
+                await self.close_lost(episode, lost)
+
+    async def close_lost(self, episode: Episode, lost: EpisodeId) -> None:
+        """Closes what an earlier try may have left open: this server died, or its answer did not arrive.
+
+        What comes of that try from now on is to be refused. What cannot be closed is noted in `episode`.
+        """
 
     @route("/aggregate_metrics")
     async def aggregate(self, body: AggregateMetricsRequest, call: Call) -> AggregateMetricsResponse:  # noqa: ARG002
@@ -267,6 +284,7 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         try:
             with deadline.within(limit):
                 async with asyncio.timeout(limit) as bound:
+                    await self._close_lost(episode)
                     return await self.run_episode(episode)
         except ServerError as error:
             raise EpisodeFailure(kind_of(error, episode.stage), error.detail, stage=episode.stage) from error
@@ -291,6 +309,15 @@ class EnvironmentServer(Server[EnvironmentConfigT]):
         Raises:
             EpisodeFailure: The episode failed.
         """
+
+
+def _noted(result: VerifyResponse, failures: Sequence[EpisodeFailure]) -> VerifyResponse:
+    """A result after which something failed, and that says so; the table tells whether its reward stands."""
+    for failure in failures:
+        if not POLICIES[failure.kind].reward_valid:
+            raise failure
+    told = {"cleanup_failures": [failure.message for failure in failures]} if failures else {}
+    return result.model_copy(update=told)
 
 
 def graded(verdict: VerifyResponse, server: str) -> VerifyResponse:

@@ -26,6 +26,7 @@ from gym.servers.base import Call, Reply, Route, Server, describe_items, unexpec
 from gym.servers.contract import ROLLOUT_HEADER
 from gym.servers.guard import IDENTITY, App, Guard, Receive, Scope, Send
 from gym.servers.waiting import background, ended
+from gym.servers.wire import dumped
 
 CLIENT_CLOSED_REQUEST = 499
 log = logging.getLogger(__name__)
@@ -174,7 +175,7 @@ class _Streamed(StreamingResponse):
 
 async def _answered(route: Route, body: BaseModel, call: Call) -> Response:
     got = await route(body, call)
-    content = got.model_dump_json(exclude_unset=True).encode() if isinstance(got, BaseModel) else to_json(got)
+    content = dumped(got) if isinstance(got, BaseModel) else to_json(got)
     answer = Response(content, media_type="application/json")
     for name, value in call.set_cookies.items():
         answer.headers.append("set-cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax")

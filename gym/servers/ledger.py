@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -38,9 +40,20 @@ class _Entry(Generic[SessionT, AnswerT]):
 
 @dataclass(frozen=True, slots=True)
 class _Receipt(Generic[AnswerT]):
+    """What a close has answered, packed: it can hold a whole trajectory, and is hardly ever asked for."""
+
     closed_at: float
     episode_id: EpisodeId | None
-    answer: AnswerT
+    packed: bytes
+
+    @classmethod
+    def of(cls, episode_id: EpisodeId | None, answer: AnswerT) -> _Receipt[AnswerT]:
+        return cls(time.monotonic(), episode_id, zlib.compress(pickle.dumps(answer), level=1))
+
+    @property
+    def answer(self) -> AnswerT:
+        answer: AnswerT = pickle.loads(zlib.decompress(self.packed))
+        return answer
 
 
 class Ledger(Generic[SessionT, AnswerT]):
@@ -124,7 +137,7 @@ class Ledger(Generic[SessionT, AnswerT]):
         if entry is None:
             if was_open:
                 raise ServerError(409, "the session's close receipt has expired")
-            self._receipts[session_id] = _Receipt(time.monotonic(), episode_id, absent)
+            self._receipts[session_id] = _Receipt.of(episode_id, absent)
             return absent
         _refuse_foreign(entry.seed.episode_id, episode_id)
         return await joined(self._start_closing(session_id, entry))
@@ -169,7 +182,7 @@ class Ledger(Generic[SessionT, AnswerT]):
             await asyncio.wait([entry.opening])  # it is being undone: let that end
         await ended(entry.opening)
         answer = await self._release(entry.session)
-        self._receipts[session_id] = _Receipt(time.monotonic(), entry.seed.episode_id, answer)
+        self._receipts[session_id] = _Receipt.of(entry.seed.episode_id, answer)
         self._drop(session_id)
         return answer
 

@@ -112,7 +112,7 @@ class McpEndpoint:
         if "method" not in message or "id" not in message:
             return None  # an answer to something that nobody asked, or a notification
         number = message["id"]
-        if not isinstance(number, int | str):
+        if not isinstance(number, int | str) or isinstance(number, bool):
             return _error(None, INVALID_REQUEST, "the id of a request is an integer or a string")
         try:
             result = await self._result(session_id, message["method"], message.get("params") or {})

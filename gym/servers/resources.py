@@ -6,12 +6,15 @@ A server says what a session holds (`seed`), what the agent may do (methods mark
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import typing
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -20,6 +23,7 @@ from pydantic_core import to_jsonable_python
 
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import Sandbox
+from gym.sandbox.shared import Shared
 from gym.servers.base import (
     OPERATIONAL,
     Call,
@@ -50,10 +54,12 @@ from gym.servers.contract import (
     Wire,
 )
 from gym.servers.ledger import Ledger
+from gym.servers.lending import take_back
 from gym.servers.sessions import SessionCookie, SessionHeader
 from gym.servers.tools import MODEL_CAN_FIX, Tool, check_tools, tool_arguments, tools_of
 from gym.servers.tools import tool as tool
 from gym.servers.tools import tool_schema as tool_schema
+from gym.servers.waiting import background, ended, joined
 from gym.tasks.datasets import DatasetConfig
 
 if TYPE_CHECKING:
@@ -102,6 +108,8 @@ class Session(Generic[TaskT]):
         sandbox: The task's sandbox, where the server made one.
         sandbox_access: Lends the sandbox to the agent, where the server set it in `seed`.
         failure: The first failure of a tool: whatever the harness made of it, the session is not scored.
+        verifications: What was asked to be verified, and what comes of it.
+        taken_back: The end of the loan, from the first verification on.
     """
 
     id: str
@@ -113,6 +121,8 @@ class Session(Generic[TaskT]):
     sandbox_access: SandboxAccess | None = None
     failure: EpisodeFailure | None = None
     closed: bool = False
+    verifications: list[tuple[VerifyRequest, asyncio.Task[VerifyResponse]]] = field(default_factory=list)
+    taken_back: Shared[None] | None = None
 
 
 class NoArguments(Wire):
@@ -131,11 +141,13 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
     Attributes:
         task_type: Model of the benchmark's own task fields.
         transports: How the tools can be reached; a server may restrict it.
+        verifies_services: What an agent leaves running in a lent sandbox may be what is verified, so it goes on.
     """
 
     config_type: ClassVar[type[ServerConfig]] = ResourcesServerConfig
     task_type: ClassVar[type[TaskData]] = TaskData
     transports: ClassVar[frozenset[Transport]] = frozenset({"direct_http", "mcp"})
+    verifies_services: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -224,12 +236,14 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
 
     async def _end(self, session: Session[TaskT]) -> CloseSessionResponse:
         session.closed = True
+        for _, verifying in session.verifications:
+            await ended(verifying)
         await self.close(session)
         return CloseSessionResponse(resources_session_id=session.id)
 
     @route("/verify")
     async def verify_session(self, body: VerifyRequest, call: Call) -> VerifyResponse:
-        """Scores the session's outcome.
+        """Scores the session's outcome; an identical retry joins the verification, or gets its outcome.
 
         Raises:
             EpisodeFailure: A tool failed; what came of it says nothing about the agent.
@@ -237,11 +251,28 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
         session = self.session(call)
         if session.failure is not None:
             raise session.failure
-        digest = session.sandbox and session.sandbox.image_digest
-        verdict = await self.verify(session, body)
-        if digest is not None:
-            verdict = verdict.model_copy(update={"image_digest": digest})
+        verifying = next((task for asked, task in session.verifications if asked == body), None)
+        if verifying is None:
+            verifying = background(self._verify(session, body))
+            session.verifications.append((body, verifying))
+        verdict = await joined(verifying)
         return verdict if EXTRAS_HEADER in call.headers else _repeating(verdict, body)
+
+    async def _verify(self, session: Session[TaskT], request: VerifyRequest) -> VerifyResponse:
+        digest = session.sandbox and session.sandbox.image_digest
+        await self._take_back(session)
+        verdict = await self.verify(session, request)
+        return verdict if digest is None else verdict.model_copy(update={"image_digest": digest})
+
+    async def _take_back(self, session: Session[TaskT]) -> None:
+        """Ends the loan of the session's sandbox, once however often it is verified, before anything is read there."""
+        sandbox, access = session.sandbox, session.sandbox_access
+        if sandbox is None or access is None:
+            return
+        if session.taken_back is None:
+            keep = access.keeps_services or self.verifies_services
+            session.taken_back = Shared(lambda: take_back(sandbox, keep_running=keep))
+        await session.taken_back.get()
 
     @route("/close_session")
     async def close_session(self, body: CloseSessionRequest, call: Call) -> CloseSessionResponse:  # noqa: ARG002
@@ -324,7 +355,16 @@ class ResourcesServer(Server[ResourcesConfigT], Generic[ResourcesConfigT, TaskT]
             for name, value in row.items():
                 if isinstance(value, int | float) and not isinstance(value, bool) and not name.startswith("_"):
                     columns.setdefault(name, []).append(value)
-        return {f"mean/{name}": math.fsum(values) / len(values) for name, values in sorted(columns.items())}
+        return {f"mean/{name}": mean for name, values in sorted(columns.items()) if (mean := _mean(values)) is not None}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """The mean, also of numbers whose sum is too large for one; None where they have none that can be said."""
+    with suppress(OverflowError, ValueError):
+        return math.fsum(values) / len(values)
+    with suppress(OverflowError, ValueError):
+        return float(sum(map(Fraction, values)) / len(values))
+    return None
 
 
 def _repeating(verdict: VerifyResponse, body: VerifyRequest) -> VerifyResponse:

@@ -7,17 +7,20 @@ import json
 import os
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.e2e.fault_wire import BIND, KNOWN_AS, Wire, processes_of
 from tests.launch.parts import assert_free
 from tests.tools.fault_table import STEPS, Cell, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
+FoundT = TypeVar("FoundT")
 RUN_SECONDS = 100
 ORPHAN_SECONDS = 60
 SERVERS = {
@@ -38,11 +41,7 @@ benchmark:
       datasets:
         - {name: faults, type: benchmark, taskset: faults, jsonl_fpath: rows.jsonl}
 """
-POLICY = {
-    "task": "note",
-    "match": "Write a note",
-    "turns": [[{"call": "shell", "arguments": {"command": "echo kept >> note"}}], [{"say": "Done."}]],
-}
+POLICY = [[{"call": "shell", "arguments": {"command": "echo kept >> note"}}], [{"say": "Done."}]]
 TASK = {"test_script": '#!/bin/sh\n[ "$(cat note)" = kept ]'}
 """Work that was done twice in one sandbox earns nothing."""
 
@@ -64,9 +63,14 @@ class Project:
                 continue
         return found
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
+    def running(self, command: str) -> list[int]:
+        """The processes that are a command."""
+        said = command.encode().replace(b" ", b"\0")
+        return [pid for pid in processes_of(said) if (Path("/proc") / str(pid) / "cmdline").read_bytes()[:-1] == said]
+
+    def rows(self, name: str, output: str = "out") -> list[dict[str, Any]]:
         """The rows of a file of the run."""
-        path = self.folder / "out" / name
+        path = self.folder / output / name
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def wire(self, *, faulty: bool = True) -> Wire:
@@ -74,11 +78,12 @@ class Project:
         return Wire(self.cells if faulty else {}, list(SERVERS), str(self.folder), self.sandboxes)
 
 
-def project(folder: Path, cells: Iterable[Cell], **params: Any) -> Project:
-    """Writes the project. `params` go into the request of each task."""
+def project(folder: Path, cells: Iterable[Cell], policy: Sequence[Any] = POLICY, **params: Any) -> Project:
+    """Writes the project. `policy` is what is done in each task; `params` go into the request of each."""
     (folder / "benchmarks" / "faults").mkdir(parents=True)
     (folder / "benchmarks" / "faults" / "benchmark.yaml").write_text(BENCHMARK)
-    (folder / "policy.jsonl").write_text(json.dumps(POLICY) + "\n")
+    script = {"task": "note", "match": "Write a note", "turns": policy}
+    (folder / "policy.jsonl").write_text(json.dumps(script) + "\n")
     made = Project(folder, {f"{cell.step}-{cell.fault}": cell for cell in cells})
     request = {"input": "Write a note.", **params}
     rows = [{"task_id": task, "responses_create_params": request, **TASK} for task in made.cells]
@@ -118,6 +123,53 @@ async def run(made: Project, wire: Wire, *overrides: str, end: signal.Signals | 
     return process.returncode
 
 
+@asynccontextmanager
+async def serving(made: Project) -> AsyncIterator[None]:
+    """Keeps the servers of the project, in processes of their own."""
+    async with _command(made, "env", "start", *_settings(made)) as process:
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).startswith(b"http://")
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+def using(made: Project, output: str, tries: int) -> AbstractAsyncContextManager[Process]:
+    """A run on servers that are kept."""
+    words = ("--no-serve", "--output", output, "--max-attempts", str(tries))
+    return _command(made, "eval", "run", *words, *_settings(made))
+
+
+def _settings(made: Project) -> list[str]:
+    return ["benchmark=faults", "hosting=process", f"sandbox.root={made.folder}/boxes"]
+
+
+@asynccontextmanager
+async def _command(made: Project, *words: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gym.cli.main", *words),
+        cwd=made.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GYM_FAULTS": str(made.folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(RUN_SECONDS):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def until(check: Callable[[], FoundT]) -> FoundT:
+    """Waits for something outside that tells nobody, and returns it."""
+    async with asyncio.timeout(RUN_SECONDS):
+        while not (found := check()):
+            await asyncio.sleep(0.01)
+    return found
+
+
 def seen(made: Project, asked: Counter[Any]) -> dict[Cell, Outcome]:
     """What the run's files say of each cell; each task is in them exactly once."""
     rewards, failures = made.rows("rollouts.jsonl"), made.rows("failures.jsonl")
@@ -151,5 +203,4 @@ def assert_nothing_left(made: Project, *wires: Wire) -> None:
 async def all_ended(made: Project) -> None:
     """Waits until the processes of a killed run have ended by themselves."""
     async with asyncio.timeout(ORPHAN_SECONDS):
-        while processes_of(str(made.folder).encode()):
-            await asyncio.sleep(0.05)
+        await until(lambda: not processes_of(str(made.folder).encode()))

@@ -197,11 +197,11 @@ class Wire:
     def _look(self, rollout: str) -> None:
         """Notes what an earlier try has left."""
         first = rollout.partition("-a")[0]
-        if any(owner.partition("-a")[0] == first for owner in self._sandboxes()):
+        if any(owner.partition("-a")[0] == first for owner in self._sandboxes() if owner != rollout):
             self.left.add(rollout)
 
     async def _kill(self, server: str) -> None:
-        (pid,) = [pid for pid in processes_of(self._marker) if _name(pid) == f"gym {server}"[:15]]
+        (pid,) = server_processes(self._marker, server)
         os.kill(pid, signal.SIGKILL)
         await gone(pid)
 
@@ -253,6 +253,11 @@ def processes_of(marker: bytes) -> list[int]:
             if marker in (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
     return [pid for pid in found if is_alive(pid)]
+
+
+def server_processes(marker: bytes, server: str) -> list[int]:
+    """Those of them that are a server."""
+    return [pid for pid in processes_of(marker) if _name(pid) == f"gym {server}"[:15]]
 
 
 def _name(pid: int) -> str:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.fault_run import ROOT, Project, all_ended, assert_nothing_left, project, run, seen
+from tests.e2e.fault_run import (
+    ROOT,
+    Project,
+    all_ended,
+    assert_nothing_left,
+    project,
+    run,
+    seen,
+    serving,
+    until,
+    using,
+)
+from tests.e2e.fault_wire import server_processes
 from tests.tools import fault_table
 from tests.tools.fault_table import CONTINUED, EXPECTED, STEPS, Cell, Fault, Outcome
 
@@ -18,6 +31,7 @@ EXPERIMENT = "experiment.environment_servers.single_agent_turn"
 SHORT = (f"{EXPERIMENT}.default_episode_timeout_seconds=12", f"{EXPERIMENT}.cleanup_timeout_seconds=3")
 PATIENT = (f"{EXPERIMENT}.default_episode_timeout_seconds=40", f"{EXPERIMENT}.cleanup_timeout_seconds=10")
 """Bounds that a busy machine keeps, for runs in which nothing may fail."""
+SLEEP = f"sleep 600.{os.getpid()}"
 GROUPS: dict[tuple[Fault, ...], tuple[str, ...]] = {
     ("dropped_before", "dropped_after", "error", "malformed"): ("concurrency=8",),
     ("killed",): ("concurrency=1",),
@@ -79,6 +93,28 @@ async def test_a_killed_run_is_started_again_at_once(tmp_path: Path) -> None:
         await all_ended(made)
     assert_continued(made)
     assert_nothing_left(made, wire, again)
+
+
+async def test_a_try_that_is_lost_leaves_nothing_in_servers_that_go_on(tmp_path: Path) -> None:
+    made = project(tmp_path, [Cell("run", "killed")], policy=[[{"call": "shell", "arguments": {"command": SLEEP}}]])
+    async with serving(made):
+        for tries, end, code in ((1, None, 1), (2, signal.SIGINT, 130), (2, signal.SIGKILL, -9)):
+            async with using(made, f"after-{code}", tries) as losing:
+                (lost,) = await until(lambda: made.running(SLEEP))
+                (pid,) = server_processes(str(tmp_path).encode(), "experiment")
+                os.kill(pid, signal.SIGKILL)
+                await until(lambda: made.rows("failures.jsonl", f"after-{code}"))  # noqa: B023
+                if end is not None:
+                    losing.send_signal(end)
+                assert await losing.wait() == code
+            if end == signal.SIGKILL:
+                async with using(made, f"after-{code}", tries) as again:
+                    await until(lambda: lost not in made.running(SLEEP) and len(made.sandboxes()) == 1)  # noqa: B023
+                    again.send_signal(signal.SIGINT)
+                    assert await again.wait() == 130
+            assert made.sandboxes() == []
+            assert made.running(SLEEP) == []
+    assert_nothing_left(made)
 
 
 def test_the_page_is_fresh() -> None:

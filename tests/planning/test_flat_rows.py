@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gym.tasks.collate import collate
-from tests.planning.test_plan import COUNTER, made, problems
+from tests.planning.test_plan import AGENT, COUNTER, made, problems
 
 LEGACY = "environment_servers/single_agent_turn_legacy/configs/single_agent_turn_legacy.yaml"
 FLAT = {
@@ -80,29 +80,48 @@ def test_an_agent_name_that_a_route_contradicts_is_told(project) -> None:
     )
 
 
+RELAYED = {
+    **FLAT,
+    "run.yaml": """
+        config_paths:
+        - model.yaml
+        - bench.yaml
+        - agent.yaml
+        - environment_servers/legacy_agent/configs/legacy_agent.yaml
+        agent:
+          responses_api_agents:
+            simple_agent:
+              resources_server: {type: resources_servers, name: benchmark}
+        relay:
+          _inherit_from: legacy_agent
+          environment_servers:
+            legacy_agent:
+              agent_server: {type: responses_api_agents, name: agent}
+        """,
+    "whole_episodes.py": """
+        from gym.environment_servers.flat_rows import RunBody
+        from gym.servers.base import Call, route
+        from responses_api_agents.simple_agent.app import SimpleAgent
+
+
+        class Whole(SimpleAgent):
+            @route("/run")
+            async def run_all(self, body: RunBody, call: Call) -> RunBody:
+                return body
+        """,
+}
+
+
 def test_tasks_of_an_agent_that_runs_episodes_by_itself_go_to_its_relay(project) -> None:
-    project(
-        {
-            **FLAT,
-            "run.yaml": """
-                config_paths:
-                - model.yaml
-                - bench.yaml
-                - agent.yaml
-                - environment_servers/legacy_agent/configs/legacy_agent.yaml
-                agent:
-                  responses_api_agents:
-                    simple_agent:
-                      resources_server: {type: resources_servers, name: benchmark}
-                relay:
-                  _inherit_from: legacy_agent
-                  environment_servers:
-                    legacy_agent:
-                      agent_server: {type: responses_api_agents, name: agent}
-                """,
-        }
-    )
-    assert made().routes == {"mine": "relay"}
+    project(RELAYED)
+    assert made([f"{AGENT}._target_=whole_episodes.Whole"]).routes == {"mine": "relay"}
+
+
+def test_an_agent_that_runs_no_episodes_has_no_relay(project) -> None:
+    project(RELAYED)
+    (told,) = problems([])
+    assert "run.yaml:15  relay.environment_servers.legacy_agent.agent_server" in told
+    assert "agent (simple_agent) has no `/run`" in told
 
 
 @pytest.mark.parametrize("name", ["response", "responses_create_params"])

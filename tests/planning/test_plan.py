@@ -284,6 +284,14 @@ def test_bounds_that_do_not_nest_are_refused_with_the_sum(project) -> None:
     assert made([bound, f"{limit}=101"]).routes == {"mine": "experiment"}
 
 
+def test_a_close_can_be_asked_for_again_while_cleanup_lasts(project) -> None:
+    project(COUNTER)
+    window = f"+{AGENT}.session_close_retry_window_seconds"
+    (told,) = problems([f"{window}=1"])
+    assert "1 s, but a close may be asked for again for 180 s (cleanup_timeout_seconds of experiment)" in told
+    assert made([f"{window}=180"]).routes == {"mine": "experiment"}
+
+
 def test_a_queue_is_shorter_than_an_episode_and_needs_a_limit(project) -> None:
     project(COUNTER)
     queue, limit = f"{ENVIRONMENT}.queue_timeout_seconds", f"{ENVIRONMENT}.max_concurrent_episodes"

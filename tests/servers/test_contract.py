@@ -94,6 +94,8 @@ def test_flat_fields_of_a_task_are_folded(given: dict[str, Any], task_data: dict
         ),
         (VerifyResponse, {"reward": float("nan")}, "finite"),
         (EpisodeId, {"rollout_id": "../x"}, "pattern"),
+        (EpisodeId, {"rollout_id": "7-a1"}, "that is how later tries are named"),
+        (AgentSessionRequest, {"agent_session_id": "\u00e9"}, "agent_session_id"),
         (EpisodeId, {"rollout_id": "x", "attempt": -1}, "greater than or equal to 0"),
         (
             AgentSessionRequest,

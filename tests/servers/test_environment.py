@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gym.failures import EpisodeFailure, Stage
+from gym.failures import POLICIES, EpisodeFailure, Stage
 from gym.servers import deadline
 from gym.servers.base import Call, ServerContext, ServerError
 from gym.servers.contract import EXTRAS_HEADER, RunRequest, RunResponse, VerifyResponse
@@ -249,3 +249,8 @@ async def test_both_outcomes_are_on_the_wire() -> None:
 )
 def test_how_long_an_answer_may_take(settings: dict[str, Any], seconds: float) -> None:
     assert EnvironmentServerConfig.model_validate(settings).longest_seconds() == seconds
+
+
+def test_what_is_graded_has_a_reward_that_counts() -> None:
+    assert [kind for kind, policy in POLICIES.items() if policy.graded] == ["budget_exhausted"]
+    assert [kind for kind, policy in POLICIES.items() if policy.reward_valid] == ["budget_exhausted", "cleanup_failed"]

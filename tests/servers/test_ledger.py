@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,6 +179,18 @@ class LedgerMachine(RuleBasedStateMachine):
 
 LedgerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
 TestLedger = LedgerMachine.TestCase
+
+
+async def test_a_receipt_is_small_and_says_the_same() -> None:
+    shop = Shop()
+    shop.open_gates()
+    said = CloseSessionResponse.model_validate({"resources_session_id": "a", "words": "a \ud800 word " * 100_000})
+    tracemalloc.start()
+    first = await shop.ledger.close("a", None, said)
+    assert tracemalloc.get_traced_memory()[0] < 100_000
+    tracemalloc.stop()
+    again = await shop.ledger.close("a", None, CloseSessionResponse(resources_session_id="other"))
+    assert (again, again.model_fields_set) == (first, first.model_fields_set)
 
 
 async def test_receipts_are_forgotten_after_their_window() -> None:

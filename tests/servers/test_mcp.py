@@ -69,6 +69,7 @@ UNKNOWN_TOOL: dict[str, Any] = {"name": "incrment", "arguments": {}}
         (request("tools/call"), 200, BAD_PARAMS, "there is no tool"),
         ({**request("tools/list"), "params": [1]}, 200, BAD_PARAMS, "`params` is no object"),
         ({**request("ping"), "jsonrpc": "1.0"}, 400, INVALID, "no JSON-RPC 2.0 message"),
+        ({**request("ping"), "id": True}, 400, INVALID, "the id of a request is an integer or a string"),
         ({**request("ping"), "id": None}, 400, INVALID, "the id of a request is an integer or a string"),
         ([], 400, INVALID, "no JSON-RPC 2.0 message"),
         ("ping", 400, INVALID, "no JSON-RPC 2.0 message"),

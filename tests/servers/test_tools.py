@@ -119,6 +119,8 @@ async def test_the_mean_of_what_has_numbers() -> None:
         got = await aggregated(box, ROWS)
         assert got.agent_metrics == got.key_metrics == {"mean/reward": 0.5, "mean/steps": 4.0}
         assert (await aggregated(box, [])).agent_metrics == {}
+        huge = await aggregated(box, [{"reward": 1e308}] * 2)
+        assert huge.agent_metrics["mean/reward"] == 1e308
 
 
 async def test_a_server_has_metrics_of_its_own() -> None:

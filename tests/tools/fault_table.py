@@ -1,5 +1,7 @@
 """What comes of an episode when something goes wrong in one of its steps: declared here, kept as docs/faults.md.
 
+The page has the table of `gym.failures` too.
+
 `python -m tests.tools.fault_table > docs/faults.md` writes the page. tests/e2e/test_fault_table.py does each fault to
 each step of real runs, compares, and tells when the page is stale.
 """
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gym.failures import Stage
+from gym.failures import POLICIES, Stage
 
 Step = Literal[
     "run", "seed_resources", "seed_agent", "activate", "model", "tool", "close_agent", "verify", "close_resources"
@@ -93,18 +95,18 @@ def _failed(kind: str) -> Outcome:
 
 UNREACHABLE = _again("server_unreachable")
 CLEANUP = _again("cleanup_failed")
-MALFORMED = _failed("malformed_answer")
+MALFORMED = _again("malformed_answer")
 IN_TIME = _failed("episode_timeout")
 
 ROWS: dict[Step, tuple[Outcome, ...]] = {
     "run": (UNREACHABLE, UNREACHABLE, UNREACHABLE, UNREACHABLE, _failed("internal"), MALFORMED),
-    "seed_resources": (UNREACHABLE, UNREACHABLE, UNREACHABLE, IN_TIME, _failed("internal"), MALFORMED),
-    "seed_agent": (UNREACHABLE, UNREACHABLE, UNREACHABLE, IN_TIME, _failed("internal"), MALFORMED),
+    "seed_resources": (ASKED_AGAIN, ASKED_AGAIN, ASKED_AGAIN, IN_TIME, _failed("internal"), MALFORMED),
+    "seed_agent": (ASKED_AGAIN, ASKED_AGAIN, ASKED_AGAIN, IN_TIME, _failed("internal"), MALFORMED),
     "activate": (UNREACHABLE, ASKED_AGAIN, ASKED_AGAIN, IN_TIME, _failed("agent_error"), MALFORMED),
     "model": (UNREACHABLE, UNREACHABLE, UNREACHABLE, _failed("agent_timeout"), _again("provider_error"), MALFORMED),
     "tool": (UNREACHABLE, UNREACHABLE, UNREACHABLE, _failed("agent_timeout"), _again("tool_server_error"), MALFORMED),
     "close_agent": (CLEANUP, ASKED_AGAIN, ASKED_AGAIN, CLEANUP, CLEANUP, CLEANUP),
-    "verify": (UNREACHABLE, UNREACHABLE, UNREACHABLE, IN_TIME, _again("verifier_crashed"), MALFORMED),
+    "verify": (UNREACHABLE, ASKED_AGAIN, ASKED_AGAIN, IN_TIME, _again("verifier_crashed"), MALFORMED),
     "close_resources": (ASKED_AGAIN,) * 6,
 }
 EXPECTED: dict[Cell, Outcome] = {
@@ -137,17 +139,28 @@ TAIL = """
   `metadata.agent_timeout_sec` for the model and the tools, `cleanup_timeout_seconds` for what is closed, else
   `default_episode_timeout_seconds`. A run waits for an episode as long as that and all cleanups may take.
 - *The request is lost*: the connection breaks before it arrives. *The answer is lost*: it breaks when the work is done.
-  Whoever asks cannot tell the two apart. What an agent did is kept by its session, and so it is asked again; seeds
-  cost little, and models, tools and verifiers might do it twice.
+  Whoever asks cannot tell the two apart. A session keeps what was done in it, so its server is asked again: it joins
+  the work, or has the answer. Models and tools might do it twice, so they are not.
+- A run that loses an episode closes what is left of it: in its next try, or at once where none follows.
 - *The run is killed*: with `kill -9`, and started again while its servers still end.
 - An agent that cannot be closed may still be at work, so nothing is verified. Resources is closed when all is done: the
   reward stands, and what could not be freed is in the row's `cleanup_failures`.
+
+## Kinds of failure
+
+The table of `gym/failures.py`. A failed episode has one of these kinds, and never a reward.
+
+- *tried again*: another try may help, up to `max_attempts`.
+- *graded*: it is the policy's doing, so no failure comes of it: what the agent had done by then is verified.
+- *reward valid*: the reward counts, where there is one all the same.
+- *stops the run*: three in a row show that no further episode can succeed.
+
 """
 
 
 def render() -> str:
     """The page."""
-    return HEAD + "\n".join(_table()) + "\n" + TAIL
+    return HEAD + "\n".join(_table()) + "\n" + TAIL + "\n".join(_kinds()) + "\n"
 
 
 def _table() -> Iterator[str]:
@@ -156,6 +169,14 @@ def _table() -> Iterator[str]:
     for step, asked in STEPS.items():
         outcomes = [str(EXPECTED[Cell(step, fault)]) for fault in FAULTS]
         yield f"| {asked.shown} | {asked.stage or '-'} | " + " | ".join(outcomes) + " |"
+
+
+def _kinds() -> Iterator[str]:
+    yield "| kind | what happened | tried again | graded | reward valid | stops the run |"
+    yield "| --- " * 6 + "|"
+    for kind, policy in POLICIES.items():
+        answers = (policy.retry, policy.graded, policy.reward_valid, policy.stops_run)
+        yield f"| `{kind}` | {policy.means} | " + " | ".join("yes" if answer else "-" for answer in answers) + " |"
 
 
 if __name__ == "__main__":

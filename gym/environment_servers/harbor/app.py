@@ -26,7 +26,7 @@ from gym.rollouts.rundir import EVIDENCE
 from gym.sandbox.interface import OnImageProgress, SandboxProvider
 from gym.servers.agent import AgentServer
 from gym.servers.base import OPERATIONAL, describe
-from gym.servers.contract import ServerRef, VerifyResponse
+from gym.servers.contract import EpisodeId, ServerRef, VerifyResponse
 from gym.servers.contract import Task as RowTask
 from gym.servers.environment import EnvironmentServer, EnvironmentServerConfig, Episode
 from gym.tasks.datasets import DatasetConfig
@@ -102,6 +102,11 @@ class HarborEnvironment(EnvironmentServer[HarborConfig]):
         async with _folder(provider, episode.request.episode_id.key) as folder:
             trial = Trial(task, data, place, episode, turns, folder)
             return await trial.run(episode.request.task.task_input.responses_create_params)
+
+    async def close_lost(self, episode: Episode, lost: EpisodeId) -> None:
+        """Closes the agent's sessions; the sandboxes of a server that died are swept."""
+        task = await asyncio.to_thread(_read, _task_data(episode))
+        await Turns(self.context, self.config.agent_server, episode).close_lost(lost, len(task.steps))
 
     def _provider(self) -> SandboxProvider:
         name = self.config.sandbox_provider

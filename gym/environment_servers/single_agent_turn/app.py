@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import Field
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse
 from gym.failures import EpisodeFailure
 from gym.servers import deadline
+from gym.servers.asking import persistently
 from gym.servers.base import ServerContext, ServerError
 from gym.servers.client import Answer
 from gym.servers.contract import (
@@ -37,11 +37,6 @@ from gym.servers.environment import Cleanup, EnvironmentServer, EnvironmentServe
 from gym.servers.keys import Identity
 from gym.servers.resources import NoArguments, ToolList
 from gym.servers.rollout_path import with_rollout
-
-ASKED = 3
-"""How often an agent is asked for what it has stored, when the connection breaks."""
-
-ResultT = TypeVar("ResultT")
 
 
 class SingleAgentTurnConfig(EnvironmentServerConfig):
@@ -88,8 +83,6 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         task = episode.request.task
         rollout = episode.request.episode_id.key
         headers = episode.headers
-        for lost in episode.tries.lost_before(episode.request.episode_id):
-            await self._close_lost(episode, lost)
         async with episode.step("seed", "seed_resources"):
             resources = await self._seed_resources(episode, headers)
         async with episode.step("seed", "seed_agent"):
@@ -124,11 +117,8 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             verdict = verdict.model_copy(update=told)
         return verdict
 
-    async def _close_lost(self, episode: Episode, lost: EpisodeId) -> None:
-        """Closes what an earlier try may have left open: this server died, or its answer did not arrive.
-
-        What comes of that try from now on is refused.
-        """
+    async def close_lost(self, episode: Episode, lost: EpisodeId) -> None:
+        """Closes the agent, then Resources."""
         name = episode.tries.session_name(lost)
         headers = {ROLLOUT_HEADER: lost.key}
 
@@ -141,9 +131,8 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             await self._close_resources(closing, {}, headers)
 
         what = f"of the lost try {lost.attempt}"
-        async with episode.step("cleanup", "close_lost"):
-            await episode.clean_or_note(Cleanup(f"close {self.config.agent_server.name} {what}", close_agent))
-            await episode.clean_or_note(Cleanup(f"close {self.config.resources_server.name} {what}", close_resources))
+        await episode.clean_or_note(Cleanup(f"close {self.config.agent_server.name} {what}", close_agent))
+        await episode.clean_or_note(Cleanup(f"close {self.config.resources_server.name} {what}", close_resources))
 
     async def _close_agent(
         self, closing: AgentCloseRequest, cookies: dict[str, str], headers: dict[str, str]
@@ -177,17 +166,14 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
 
         episode.cleanup(f"close {server.name}", close, tries=2)
         task = episode.request.task
-        answer = await self.context.client.post(
-            server,
-            "/seed_session",
-            SeedSessionRequest(
-                resources_session_id=session_id,
-                episode_id=episode.request.episode_id,
-                task_id=task.task_id,
-                task_data=task.task_input.task_data,
-            ),
-            SeedSessionResponse,
-            headers=headers,
+        opening = SeedSessionRequest(
+            resources_session_id=session_id,
+            episode_id=episode.request.episode_id,
+            task_id=task.task_id,
+            task_data=task.task_input.task_data,
+        )
+        answer = await persistently(
+            lambda: self.context.client.post(server, "/seed_session", opening, SeedSessionResponse, headers=headers)
         )
         if not answer.cookies or answer.body.resources_session_id != session_id:
             raise EpisodeFailure("malformed_answer", f"{server.name} did not establish the session that was asked for")
@@ -206,18 +192,16 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             episode.observations = agent.closed.agent_observations
 
         agent = AgentTurn(episode.cleanup(f"close {server.name}", close))
-        answer = await self.context.client.post(
-            server,
-            "/v1/agent_sessions",
-            AgentSessionRequest(
-                agent_session_id=session_id,
-                episode_id=episode.request.episode_id,
-                task_id=episode.request.task.task_id,
-                tool_accesses=self._grants(episode, resources),
-                sandbox_access=resources.body.sandbox_access,
-            ),
-            AgentSessionResponse,
-            headers=headers,
+        opening = AgentSessionRequest(
+            agent_session_id=session_id,
+            episode_id=episode.request.episode_id,
+            task_id=episode.request.task.task_id,
+            tool_accesses=self._grants(episode, resources),
+            sandbox_access=resources.body.sandbox_access,
+        )
+        path = "/v1/agent_sessions"
+        answer = await persistently(
+            lambda: self.context.client.post(server, path, opening, AgentSessionResponse, headers=headers)
         )
         agent.cookies = answer.cookies
         return agent
@@ -269,8 +253,8 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
         server = self.config.resources_server
         sent = {**task.task_data, "responses_create_params": task.responses_create_params, "response": response}
         body = VerifyRequest.model_validate(sent)
-        answer = await self.context.client.post(
-            server, "/verify", body, VerifyResponse, cookies=cookies, headers=headers
+        answer = await persistently(
+            lambda: self.context.client.post(server, "/verify", body, VerifyResponse, cookies=cookies, headers=headers)
         )
         verdict = graded(answer.body, server.name)
         more = verdict.model_extra or {}
@@ -278,27 +262,3 @@ class SingleAgentTurn(EnvironmentServer[SingleAgentTurnConfig]):
             repeated = {"responses_create_params", *(name for name in more if task.task_data.get(name) == more[name])}
             verdict = VerifyResponse.model_validate(verdict.model_dump(exclude_unset=True, exclude=repeated))
         return verdict.model_copy(update={"response": response})
-
-
-async def persistently(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """The answer to a request that may be made again: an agent's work is not lost with a connection.
-
-    Raises:
-        EpisodeFailure: Whatever the answer is; `server_unreachable` where none came, also from a server that has
-            started again and knows nothing of the session.
-        ServerError: As the server refuses the request.
-    """
-    lost: EpisodeFailure | None = None
-    for _ in range(ASKED):
-        try:
-            return await ask()
-        except EpisodeFailure as failure:
-            if failure.kind != "server_unreachable":
-                raise
-            lost = lost or failure
-        except ServerError as error:
-            if lost is None or error.status != 409:
-                raise
-            break
-    assert lost is not None
-    raise lost

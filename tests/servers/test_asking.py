@@ -1,11 +1,11 @@
-"""What an agent's session keeps is asked for again when the connection breaks, and nothing else is."""
+"""What a server has kept is asked for again when the connection breaks, and nothing else is."""
 
 from __future__ import annotations
 
 import pytest
 
-from gym.environment_servers.single_agent_turn.app import ASKED, persistently
 from gym.failures import EpisodeFailure
+from gym.servers.asking import ASKED, persistently
 from gym.servers.base import ServerError
 
 LOST = EpisodeFailure("server_unreachable", "the connection broke")
