@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
+from gym.sandbox.checks import LIMITS, LONGEST_TTL_SECONDS
 from gym.sandbox.spec import Resources
+
+Cpu = Annotated[float, Field(ge=LIMITS["cpu"][0], le=LIMITS["cpu"][1])]
+MemoryMib = Annotated[int, Field(ge=LIMITS["memory_mib"][0], le=LIMITS["memory_mib"][1])]
+Pids = Annotated[int, Field(ge=LIMITS["pids"][0], le=LIMITS["pids"][1])]
+DiskMib = Annotated[int, Field(ge=LIMITS["disk_mib"][0], le=LIMITS["disk_mib"][1])]
+TtlSeconds = Annotated[float, Field(gt=0, le=LONGEST_TTL_SECONDS)]
 
 
 class SandboxProviderConfig(BaseModel):
@@ -26,17 +35,15 @@ class SandboxProviderConfig(BaseModel):
 class LimitedProviderConfig(SandboxProviderConfig):
     """Settings of a provider that enforces limits itself."""
 
-    default_cpu: float | None = Field(
-        default=None, gt=0, description="Cores for a sandbox that names none. Holds where control groups are usable."
+    default_cpu: Cpu | None = Field(
+        default=None, description="Cores for a sandbox that names none. Holds where control groups are usable."
     )
-    default_memory_mib: int | None = Field(
-        default=None, gt=0, description="Memory in MiB for a sandbox that names none."
+    default_memory_mib: MemoryMib | None = Field(
+        default=None, description="Memory in MiB for a sandbox that names none."
     )
-    default_pids: int | None = Field(
-        default=4096, gt=0, description="Processes and threads for a sandbox that names none."
-    )
-    default_disk_mib: int | None = Field(
-        default=None, gt=0, description="Size in MiB of the largest file, for a sandbox that names no disk space."
+    default_pids: Pids | None = Field(default=4096, description="Processes and threads for a sandbox that names none.")
+    default_disk_mib: DiskMib | None = Field(
+        default=None, description="Size in MiB of the largest file, for a sandbox that names no disk space."
     )
 
     def limits(self, asked: Resources) -> Resources:

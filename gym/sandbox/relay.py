@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
@@ -17,11 +18,15 @@ class Relay:
     Args:
         listener: Bound and listening; the relay closes it.
         target: Host and port of the server.
+        peers: Who may connect; None for everybody who can.
     """
 
-    def __init__(self, listener: socket.socket, target: tuple[str, int]) -> None:
+    def __init__(
+        self, listener: socket.socket, target: tuple[str, int], peers: ipaddress.IPv4Network | None = None
+    ) -> None:
         self._listener = listener
         self._target = target
+        self._peers = peers
         self._connections: set[asyncio.Task[None]] = set()
         listener.setblocking(False)
         self._accepting = asyncio.ensure_future(self._accept())
@@ -44,10 +49,13 @@ class Relay:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(self._listener)
+                connection, peer = await loop.sock_accept(self._listener)
             except OSError:
                 # Out of file descriptors, or the other side was gone already.
                 await asyncio.sleep(0.05)
+                continue
+            if self._peers is not None and ipaddress.IPv4Address(peer[0]) not in self._peers:
+                connection.close()
                 continue
             task = asyncio.ensure_future(self._join(connection))
             self._connections.add(task)

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | None"
 Network = Literal["open", "gym_only", "none"]
 StreamName = Literal["stdout", "stderr"]
+Change = Literal["changed", "added", "removed"]
 OnOutput = Callable[[StreamName, bytes], None]
 
 DEFAULT_TIMEOUT_SECONDS = 180.0

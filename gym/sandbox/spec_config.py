@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from gym.sandbox.config import Cpu, DiskMib, MemoryMib, Pids, TtlSeconds
 from gym.sandbox.interface import Network, Resources, SandboxSpec
 
 
@@ -14,10 +15,10 @@ class SandboxResources(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    cpu: float | None = Field(None, gt=0, description="Cores.")
-    memory_mib: int | None = Field(None, gt=0, description="Memory, in MiB.")
-    pids: int | None = Field(None, gt=0, description="Processes and threads at one time.")
-    disk_mib: int | None = Field(None, gt=0, description="Disk space, in MiB.")
+    cpu: Cpu | None = Field(None, description="Cores.")
+    memory_mib: MemoryMib | None = Field(None, description="Memory, in MiB.")
+    pids: Pids | None = Field(None, description="Processes and threads at one time.")
+    disk_mib: DiskMib | None = Field(None, description="Disk space, in MiB.")
 
 
 class SandboxConfig(BaseModel):
@@ -30,9 +31,8 @@ class SandboxConfig(BaseModel):
     env: dict[str, str] = Field(default_factory=dict, description="Variables that every command sees.")
     resources: SandboxResources = Field(default=SandboxResources(), description="Upper limits.")
     network: Network = Field("none", description="open, gym_only (the Gym servers and nothing else) or none.")
-    ttl_seconds: float | None = Field(
+    ttl_seconds: TtlSeconds | None = Field(
         None,
-        gt=0,
         validation_alias=AliasChoices("ttl_seconds", "ttl_s"),
         description="The provider ends the sandbox after this time. `ttl_s` is accepted too.",
     )

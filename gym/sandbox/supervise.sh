@@ -5,7 +5,8 @@
 #   supervise.sh run    DIRECTORY DEADLINE GRACE LEFT CWD PROGRAM ARGUMENT... (what `start` starts)
 #   supervise.sh follow DIRECTORY OFFSET|none       (standard output from there on, until the end)
 #   supervise.sh stop   DIRECTORY
-#   supervise.sh reap   DIRECTORY                   (kills what is left; exit code 0: nothing is)
+#   supervise.sh reap   DIRECTORY LEFT SUPERVISOR   (kills what is left, SUPERVISOR and its children too, and prints the
+#                                                    receipt; exit code 0: nothing is left)
 #
 # LEFT says what happens to services that the program has left in sessions of their own: `end` or `keep` them.
 # The directory holds: pid, control (a pipe; a line in it asks for the end), stdin, stdout, stderr, receipt.json.
@@ -13,7 +14,7 @@
 action=$1 dir=$2
 shift 2
 token=GYM_LAUNCH=${dir##*/}
-root=$$ helpers='' left=end program='' seen=''
+root=$$ helpers='' left=end program='' session=none seen=''
 
 # Sets `tree` to the processes of the program: what descends from the supervisor ($root), but for its helpers, and what
 # carries the token. As a subreaper, the supervisor also inherits orphans that have wiped their environment.
@@ -30,11 +31,11 @@ find_tree() {
         case $line in Z*) continue ;; esac
         line=${line#* }
         pairs="$pairs $pid:${line%% *}"
-        [ "$left" = keep ] || continue
         line=${line#* * }
-        case " $program $seen " in
-            *" $pid "*) tree="$tree $pid" ;;
-            *) [ "${line%% *}" != "$program" ] || tree="$tree $pid" ;;
+        case "$pid ${line%% *}" in
+            "$root "*) ;;
+            *" $session") tree="$tree $pid" ;;
+            *) case " $program $seen " in *" $pid "*) tree="$tree $pid" ;; esac ;;
         esac
     done
     grown=1
@@ -118,6 +119,7 @@ run() {
     export "$token"
     $(command -v setsid) $defaults "$@" <"$dir/stdin" >"$dir/stdout" 2>"$dir/stderr" &
     program=$!
+    [ "$left" = end ] || session=$program
     unset GYM_LAUNCH
     while [ -z "$asked" ]; do
         wait "$program"
@@ -181,19 +183,26 @@ finally:
         set -- /bin/sh "$dir/supervise" run "$dir" "$@"
     fi
     $(command -v setsid) "$@" </dev/null >/dev/null 2>&1 &
-    [ "$mode" = detach ] || { follow "$offset" & wait; }
+    case $mode in
+        detach) echo $! ;;
+        *) follow "$offset" & wait ;;
+    esac
     ;;
 run) run "$@" ;;
 follow) follow "$@" ;;
 stop) [ ! -p "$dir/control" ] || echo stop >"$dir/control" ;;
 reap)
-    root=none
-    # The words of a command line are joined here: the shell drops what is between them.
-    { read -r pid <"$dir/pid"; } 2>/dev/null && case $(cat "/proc/$pid/cmdline" 2>/dev/null) in
-        *"$dir/superviserun$dir"*) root=$pid ;;
-    esac
-    kill_tree
-    [ "$root" = none ] || kill -KILL "$root" 2>/dev/null
+    confirmed=true
+    if [ "$1" = end ] || [ ! -e "$dir/receipt.json" ]; then
+        root=none session=$2
+        # The words of a command line are joined here: the shell drops what is between them.
+        case $(cat "/proc/$2/cmdline" 2>/dev/null) in
+            *"$dir/superviserun$dir"*) root=$2 ;;
+        esac
+        kill_tree
+        [ "$root" = none ] || kill -KILL "$root" 2>/dev/null
+    fi
+    [ ! -f "$dir/receipt.json" ] || cat "$dir/receipt.json"
     [ "$confirmed" = true ]
     ;;
 esac

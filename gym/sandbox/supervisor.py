@@ -9,22 +9,20 @@ directory of its own. Where commands in the background end with their command, t
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from signal import Signals
 from typing import Any
 
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import ExecResult, Sandbox, StreamName
 from gym.sandbox.processes import GONE_SECONDS
+from gym.sandbox.receipt import RECEIPT_BYTES, Receipt, parse
 from gym.sandbox.words import unfit
 
-SCRIPT = Path(__file__).with_name("supervise.sh")
-RECEIPT_BYTES = 4096
 SETUP_SECONDS = 60.0
 MARGIN_SECONDS = 30.0
 RECONNECTS = 5
@@ -39,34 +37,6 @@ printf '%s' "$dir"
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """How a launch ended.
-
-    Attributes:
-        return_code: Exit code of the program, 128+N when signal N ended it; 126 and 127 when it could not be started;
-            None when the supervisor itself was killed, so that nobody knows.
-        timed_out: Its deadline was over and it was ended.
-        stopped: `Launch.stop` ended it.
-        cleanup_confirmed: None of its processes is left.
-        started_at: Seconds since 1970, by the sandbox's clock; None when nobody knows.
-        ended_at: The same for its end.
-    """
-
-    return_code: int | None
-    timed_out: bool = False
-    stopped: bool = False
-    cleanup_confirmed: bool = False
-    started_at: float | None = None
-    ended_at: float | None = None
-
-    @property
-    def signal(self) -> int | None:
-        """The signal that ended the program, as far as the exit code tells."""
-        number = (self.return_code or 0) - 128
-        return number if number in {int(one) for one in Signals} else None
-
-
-@dataclass(frozen=True)
 class Logs:
     """What a program wrote: beginning and end, with a mark where bytes are left out."""
 
@@ -77,9 +47,11 @@ class Logs:
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class _Terms:
+    user: str | int | None
     deadline_seconds: float
     grace_seconds: int
+    keeps_services: bool
 
     @property
     def total(self) -> float:
@@ -94,11 +66,11 @@ class Launch:
         directory: Its private directory in the sandbox; what lies there is untrusted.
     """
 
-    def __init__(self, sandbox: Sandbox, directory: str, user: str | int | None, bounds: _Bounds) -> None:
+    def __init__(self, sandbox: Sandbox, directory: str, terms: _Terms) -> None:
         self.directory = directory
         self._sandbox = sandbox
-        self._user = user
-        self._bounds = bounds
+        self._terms = terms
+        self._supervisor = "none"
         self._taken = 0
         self._receipt: Receipt | None = None
         self._watch: asyncio.Task[None] = asyncio.ensure_future(asyncio.sleep(0))
@@ -134,7 +106,7 @@ class Launch:
 
     async def _end(self) -> None:
         """Ask the supervisor for the end, and wait for it."""
-        seconds = self._bounds.grace_seconds + MARGIN_SECONDS
+        seconds = self._terms.grace_seconds + MARGIN_SECONDS
         if not self._watch.done():
             await self._script("stop", timeout_seconds=GONE_SECONDS)
             await asyncio.wait({self._watch}, timeout=seconds)
@@ -155,8 +127,19 @@ class Launch:
         ]
         return Logs(out.stdout, err.stdout, out.stdout_truncated, err.stdout_truncated)
 
-    def begin(self, words: Sequence[str], env: Mapping[str, str], on_stdout: Callable[[bytes], None] | None) -> None:
-        """Watch a launch: `words` run it to its end where the sandbox keeps nothing in the background."""
+    async def begin(
+        self, words: Sequence[str], env: Mapping[str, str], on_stdout: Callable[[bytes], None] | None
+    ) -> None:
+        """Start a launch with `words`, which run it to its end where the sandbox keeps nothing in the background.
+
+        Raises:
+            EpisodeFailure: `sandbox_lost`.
+        """
+        if self._sandbox.keeps_background:
+            began = await self._exec(words, env=env, timeout_seconds=SETUP_SECONDS)
+            if began.exit_code:
+                raise EpisodeFailure("sandbox_lost", f"nothing can be launched: {began.stderr_text.strip()[-300:]}")
+            self._supervisor = began.stdout_text.strip() or "none"
 
         def take(name: StreamName, chunk: bytes) -> None:
             if name == "stdout" and on_stdout is not None:
@@ -167,7 +150,7 @@ class Launch:
             if self._sandbox.keeps_background:
                 await self._follow(take, wanted=on_stdout is not None)
             else:
-                await self._exec(words, env=env, on_output=take, timeout_seconds=self._bounds.total)
+                await self._exec(words, env=env, on_output=take, timeout_seconds=self._terms.total)
             await self._conclude()
 
         self._watch = asyncio.ensure_future(watch())
@@ -179,28 +162,39 @@ class Launch:
         for attempt in range(RECONNECTS + 1):
             offset = str(self._taken) if wanted else "none"
             try:
-                await self._script("follow", offset, on_output=take, timeout_seconds=self._bounds.total)
+                await self._script("follow", offset, on_output=take, timeout_seconds=self._terms.total)
                 return
             except EpisodeFailure:
                 if attempt == RECONNECTS or not await self._sandbox.alive():
                     raise
 
     async def _conclude(self) -> None:
-        """Read what the supervisor has left; where it has not, everything is killed now."""
-        try:
-            text = await self._sandbox.read_file(f"{self.directory}/receipt.json", RECEIPT_BYTES)
-        except OSError:
-            text = b""
-        self._receipt = _parse(text)
-        if self._receipt is None:
-            reaped = await self._script("reap", timeout_seconds=SETUP_SECONDS)
-            self._receipt = Receipt(None, cleanup_confirmed=reaped.exit_code == 0)
+        """Take the receipt, and see that nothing is left.
+
+        The program could have written the receipt itself, and killed its supervisor. So what it says of the cleanup
+        counts only where the end of the supervisor's command has ended all there was; else a look from outside, by a
+        script that the program cannot change, has to find nothing.
+        """
+        receipt = None
+        if not self._sandbox.keeps_background:
+            try:
+                receipt = parse(await self._sandbox.read_file(f"{self.directory}/receipt.json", RECEIPT_BYTES))
+            except OSError:
+                receipt = None
+        if receipt is None:
+            left = "keep" if self._terms.keeps_services else "end"
+            words = ["sh", "-c", _script(), "sh", "reap", self.directory, left, self._supervisor]
+            reaped = await self._exec(words, timeout_seconds=SETUP_SECONDS, max_output_bytes=RECEIPT_BYTES)
+            receipt = parse(reaped.stdout) or Receipt(None, cleanup_confirmed=True)
+            confirmed = receipt.cleanup_confirmed and reaped.exit_code == 0
+            receipt = replace(receipt, cleanup_confirmed=confirmed)
+        self._receipt = receipt
 
     async def _script(self, action: str, *words: str, **settings: Any) -> ExecResult:
         return await self._exec(["sh", f"{self.directory}/supervise", action, self.directory, *words], **settings)
 
     async def _exec(self, words: Sequence[str], **settings: Any) -> ExecResult:
-        return await self._sandbox.exec(words, cwd="/", user=self._user, **settings)
+        return await self._sandbox.exec(words, cwd="/", user=self._terms.user, **settings)
 
 
 async def launch(
@@ -239,40 +233,23 @@ async def launch(
     if (reason := unfit(argv)) is not None:
         raise ValueError(reason)
     name = f"gym-launch-{secrets.token_hex(8)}"
-    script = SCRIPT.read_text(encoding="utf-8")
-    made = await sandbox.exec(
-        ["sh", "-c", _SETUP, "sh", name, script], stdin=stdin, user=user, cwd="/", timeout_seconds=SETUP_SECONDS
-    )
+    words = ["sh", "-c", _SETUP, "sh", name, _script()]
+    made = await sandbox.exec(words, stdin=stdin, user=user, cwd="/", timeout_seconds=SETUP_SECONDS)
     if made.exit_code:
         raise EpisodeFailure("sandbox_lost", f"nothing can be launched: {made.stderr_text.strip()[-300:]}")
     directory = made.stdout_text
     grace = math.ceil(grace_seconds)
-    started = Launch(sandbox, directory, user, _Bounds(deadline_seconds, grace))
+    started = Launch(sandbox, directory, _Terms(user, deadline_seconds, grace, keeps_services))
     place = cwd if cwd and cwd.startswith("/") else f"{sandbox.workdir}/{cwd or ''}"
     words = [
         *("sh", f"{directory}/supervise", "start", directory),
         *("detach" if sandbox.keeps_background else "stay", "none" if on_stdout is None else "0"),
         *(f"{deadline_seconds:f}", str(grace), "keep" if keeps_services else "end", place, *argv),
     ]
-    if sandbox.keeps_background:
-        began = await sandbox.exec(words, env=env, cwd="/", user=user, timeout_seconds=SETUP_SECONDS)
-        if began.exit_code:
-            raise EpisodeFailure("sandbox_lost", f"nothing can be launched: {began.stderr_text.strip()[-300:]}")
-    started.begin(words, env or {}, on_stdout)
+    await started.begin(words, env or {}, on_stdout)
     return started
 
 
-def _parse(text: bytes) -> Receipt | None:
-    """A receipt from the sandbox, if it is one: whatever runs in there could have written it."""
-    try:
-        fields = json.loads(text)
-        return Receipt(
-            return_code=int(fields["return_code"]),
-            timed_out=bool(fields["timed_out"]),
-            stopped=bool(fields["stopped"]),
-            cleanup_confirmed=bool(fields["cleanup_confirmed"]),
-            started_at=float(fields["started_at"]),
-            ended_at=float(fields["ended_at"]),
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("supervise.sh").read_text(encoding="utf-8")

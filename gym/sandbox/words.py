@@ -10,15 +10,15 @@ from pathlib import PurePosixPath
 from gym.sandbox.spec import ExecResult, Mount
 
 
-def unfit(words: Sequence[str]) -> str | None:
+def unfit(words: Sequence[str], what: str = "a command") -> str | None:
     """Why these words cannot be passed to a process; None when they can."""
     for word in words:
         if "\0" in word:
-            return "a command cannot contain a NUL character"
+            return f"{what} cannot contain a NUL character"
         try:
             os.fsencode(word)
         except UnicodeEncodeError:
-            return "a command cannot contain half a surrogate pair"
+            return f"{what} cannot contain half a surrogate pair"
     return None
 
 
@@ -75,8 +75,11 @@ def absolute(workdir: str, path: str) -> str:
     """A path in a sandbox, from the root.
 
     Raises:
+        ValueError: it contains what no path can.
         PermissionError: it contains `..`.
     """
+    if (reason := unfit([path], "a path")) is not None:
+        raise ValueError(reason)
     if ".." in PurePosixPath(path).parts:
         raise PermissionError(errno.EACCES, "a path in a sandbox may not contain `..`", path)
     return str(PurePosixPath(workdir) / path)

@@ -1,4 +1,4 @@
-"""Sandbox fixtures. To put another provider under the conformance suite, add one entry to `PROVIDERS`."""
+"""Sandbox fixtures, and the shipped providers that go through the conformance suite."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from gym.errors import UserError
-from gym.sandbox.interface import Sandbox, SandboxProvider, SandboxSpec
+from gym.sandbox.interface import SandboxProvider
 from gym.sandbox.providers.docker import DockerProvider, DockerProviderConfig
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig
 from gym.sandbox.providers.local.bubblewrap import probe
 from gym.sandbox.providers.opensandbox import OpenSandboxProvider
+from gym.testing.sandbox_conformance.checks import MakeProvider, provider, sandbox, spec
 from tests.conftest import needs
 from tests.sandbox.opensandbox.deployment import Server, server
 from tests.sandbox.opensandbox.recycling import Recycling
 
 IMAGE = "gym-base"
+__all__ = ["provider", "sandbox", "spec"]  # fixtures
 
 
 def bubblewrap(root: Path) -> LocalProvider:
@@ -69,11 +71,9 @@ PROVIDERS: dict[str, Callable[[Path], SandboxProvider]] = {
 
 
 @pytest.fixture(params=sorted(PROVIDERS))
-async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+def make_provider(request: pytest.FixtureRequest, tmp_path: Path) -> MakeProvider:
     """Each provider."""
-    made = PROVIDERS[request.param](tmp_path / "sandboxes")
-    yield made
-    await made.aclose()
+    return lambda: PROVIDERS[request.param](tmp_path / "sandboxes")
 
 
 @pytest.fixture(params=["local-bubblewrap", "local-plain"])
@@ -82,16 +82,6 @@ async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     made = PROVIDERS[request.param](tmp_path / "sandboxes")
     yield made
     await made.aclose()
-
-
-@pytest.fixture
-def spec() -> SandboxSpec:
-    return SandboxSpec()
-
-
-@pytest.fixture
-async def sandbox(provider: SandboxProvider, spec: SandboxSpec) -> Sandbox:
-    return await provider.create(spec)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gym.sandbox.archive import MAX_DEPTH, pack, unpack
-from tests.sandbox.test_conformance_files import NAMES, snapshot
+from gym.testing.sandbox_conformance.files import NAMES, snapshot
 
 
 def packed(source: Path) -> io.BytesIO:

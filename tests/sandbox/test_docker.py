@@ -18,11 +18,11 @@ from gym.errors import UserError
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import Common, ExecResult, Resources, Sandbox, SandboxSpec
 from gym.sandbox.providers.docker import DockerProvider, DockerProviderConfig, networks
+from gym.testing.sandbox_conformance.commands import HOLD, free
+from gym.testing.sandbox_conformance.servers import greeting, reached
 from tests.sandbox.conftest import IMAGE, docker
 from tests.sandbox.docker_tools import ask, containers
 from tests.sandbox.running import PROJECT
-from tests.sandbox.servers import greeting, reached
-from tests.sandbox.test_conformance import HOLD, free
 
 
 @pytest.fixture
@@ -64,9 +64,10 @@ async def test_nothing_is_reached_before_it_is_needed() -> None:
 
 
 @pytest.mark.parametrize("host", ["ssh://somewhere", "nonsense"])
-async def test_hosts_that_are_not_supported(host: str) -> None:
-    with pytest.raises(UserError, match="does not answer"):
-        DockerProvider(DockerProviderConfig(host=host)).describe()
+async def test_hosts_that_are_not_supported(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(UserError, match="only unix:// and tcp:// without TLS are supported"):
+        DockerProvider(DockerProviderConfig()).describe()
 
 
 async def test_labels_and_limits(tmp_path: Path) -> None:
@@ -311,9 +312,9 @@ async def test_networks_are_shared_and_removed(containers: DockerProvider) -> No
 
 
 async def test_a_start_that_the_daemon_refuses_leaves_nothing(tmp_path: Path) -> None:
-    provider = await with_settings(tmp_path, tmpfs={"/x": "nonsense=1"})
+    provider = await with_settings(tmp_path)
     with pytest.raises(EpisodeFailure, match="could be started") as caught:
-        await provider.create(SandboxSpec(labels={"who": "refused"}))
+        await provider.create(SandboxSpec(workdir="/etc/passwd", labels={"who": "refused"}))
     assert caught.value.kind == "sandbox_start"
     assert not [item for item in containers() if item["Labels"].get("gym.label.who") == "refused"]
     await provider.aclose()

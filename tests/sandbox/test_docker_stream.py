@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gym.sandbox.providers.docker.scripts import as_utf8, wrapper
+from gym.sandbox.providers.docker.scripts import COMMAND, as_utf8, wrapper
 from gym.sandbox.providers.docker.stream import Marked
 
 TOKEN = b"abcabd"
@@ -45,7 +45,7 @@ def test_marks_are_found_and_nothing_else_is_lost(content: bytes, begins: bool, 
     ],
 )
 def test_words_arrive_as_they_are(words: list[str]) -> None:
-    argv = as_utf8("/", ["printf", "%s|", *words], wrapper(with_input=False))
+    argv = as_utf8("/", ["printf", "%s|", *words], wrapper(f"{COMMAND} </dev/null"))
     for word in argv:
         word.encode()
     done = subprocess.run(argv, input=b"token\n", capture_output=True, check=False)

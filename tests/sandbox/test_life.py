@@ -13,7 +13,7 @@ from gym.failures import EpisodeFailure
 from gym.sandbox.addresses import is_loopback, split_url, with_address
 from gym.sandbox.life import Life
 from gym.sandbox.relay import Relay
-from tests.sandbox.servers import greeting
+from gym.testing.sandbox_conformance.servers import greeting
 
 
 async def test_the_first_reason_stays() -> None:

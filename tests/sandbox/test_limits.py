@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from gym.sandbox.interface import Resources, SandboxProvider, SandboxSpec
 from gym.sandbox.providers.local import groups
+from tests.conftest import needs
+from tests.sandbox.conftest import plain
+from tests.sandbox.running import run_python
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,7 @@ async def test_limits(local: SandboxProvider, resources: Resources, command: str
     assert result.exit_code != 0
     assert b"held" not in result.stdout
     await sandbox.stop()
-    assert not list(Path("/sys/fs/cgroup").glob(f"*/{sandbox.id}"))
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/{sandbox.id}*"))
 
 
 async def test_process_limit(isolated: SandboxProvider) -> None:
@@ -39,9 +43,42 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
     (tmp_path / "cgroup.subtree_control").write_text("memory pids cpu")
     made = groups.create("gym-x", Resources(cpu=1.5, memory_mib=2, pids=7), tmp_path)
-    assert made == dict.fromkeys(("memory", "pids", "cpu"), tmp_path / "gym-x")
-    written = {path.name: path.read_text() for path in (tmp_path / "gym-x").iterdir()}
+    (folder,) = tmp_path.glob("gym-x.*")
+    assert made == dict.fromkeys(("memory", "pids", "cpu"), folder)
+    written = {path.name: path.read_text() for path in folder.iterdir()}
     assert written == {"memory.max": "2097152", "memory.swap.max": "0", "pids.max": "7", "cpu.max": "150000 100000"}
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from gym.sandbox.interface import SandboxSpec
+from gym.sandbox.providers.local import LocalProvider, LocalProviderConfig
+
+async def main():
+    config = LocalProviderConfig(isolation="none", allow_unisolated=True, root=Path(os.environ["PLACE"]))
+    print((await LocalProvider(config).create(SandboxSpec())).id, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root")
+async def test_groups_of_the_dead_are_swept_whatever_became_of_their_files(tmp_path: Path) -> None:
+    needs("pids control groups", present=bool(groups.create("gym-probe", Resources(pids=7))), reason="not writable")
+    groups.remove("gym-probe")
+    dead = run_python(KILLED, PLACE=str(tmp_path / "lost")).stdout.strip()
+    shutil.rmtree(tmp_path / "lost")
+    living = plain(tmp_path / "mine")
+    sandbox = await living.create(SandboxSpec())
+    mounted = Path("/sys/fs/cgroup")
+    await plain(tmp_path / "other").sweep()
+    assert not list(mounted.glob(f"**/{dead}.*"))
+    kept = [*mounted.glob(f"{sandbox.id}.*"), *mounted.glob(f"pids/{sandbox.id}.*")]
+    assert kept
+    await living.aclose()
+    assert not any(path.exists() for path in kept)
 
 
 def test_no_control_groups_where_there_are_none(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ async def test_no_isolation_has_to_be_allowed(tmp_path: Path) -> None:
     assert provider.describe() == "plain temporary directory, NO isolation"
     with pytest.raises(UserError) as caught:
         await provider.create(SandboxSpec(image="i", workdir="w", mounts=(Mount(tmp_path, "/m"),)))
-    assert [problem.key for problem in caught.value.problems] == ["sandbox.isolation", "image", "workdir", "mounts"]
+    assert [problem.key for problem in caught.value.problems] == ["sandbox.isolation", "workdir", "image", "mounts"]
     assert "allow_unisolated: true" in str(caught.value)
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import Sandbox, SandboxProvider
-from gym.sandbox.supervisor import Launch, Receipt, launch
-from tests.sandbox.test_conformance import HOLD, free
+from gym.sandbox.receipt import Receipt
+from gym.sandbox.supervisor import Launch, launch
+from gym.testing.sandbox_conformance.commands import HOLD, free
 
 DEAF = f"trap '' TERM; {HOLD}"
 

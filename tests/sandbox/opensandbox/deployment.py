@@ -28,6 +28,17 @@ SERVER = "GYM_TEST_OPENSANDBOX_SERVER"
 START_SECONDS = 60.0
 PORTS = 300
 
+SERVE = """
+folder=$1
+shift
+"$@" </dev/null &
+cat >/dev/null
+kill "$!"
+wait "$!"
+rm -rf -- "$folder"
+"""
+"""Ends the server and removes its folder with the test process, however that ends: it then closes the pipe."""
+
 CONFIG = """
 [server]
 host = "127.0.0.1"
@@ -112,10 +123,9 @@ def _start(program: str) -> Server | str:
     )
     (folder / "server.toml").write_text(config)
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, "--config", str(folder / "server.toml")], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
-    atexit.register(_stop, process, folder)
+        words = ["sh", "-c", SERVE, "sh", str(folder), program, "--config", str(folder / "server.toml")]
+        process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.PIPE, start_new_session=True)
+    atexit.register(_stop, process)
     if not _answers(f"http://127.0.0.1:{port}/health", process):
         return f"the server does not start: {(folder / 'log').read_text(errors='replace')[-500:]}"
     return Server(f"127.0.0.1:{port}", key)
@@ -130,10 +140,10 @@ def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
-    process.terminate()
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
     process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _free_port() -> int:

@@ -51,7 +51,7 @@ async def test_specs_that_it_refuses_before_it_asks_anybody(tmp_path: Path) -> N
     )
     with pytest.raises(UserError) as caught:
         await provider.create(spec)
-    keys = ["network", "image", "workdir", "resources.pids", "mounts"]
+    keys = ["network", "workdir", "image", "resources.pids", "mounts"]
     assert [problem.key for problem in caught.value.problems] == keys
     assert provider.isolated
     assert provider.describe().startswith("OpenSandbox at boxes.invalid (SDK ")
@@ -101,17 +101,22 @@ async def test_a_deployment_that_is_not_there() -> None:
     assert isinstance(failure, EpisodeFailure)
     assert failure.kind == "sandbox_start"
     assert "OpenSandbox at 127.0.0.1:1 could not make a sandbox: " in failure.message
-    with pytest.raises(UserError, match="cannot be reached"):
-        await OpenSandboxProvider(config).sweep()
+    provider = OpenSandboxProvider(config)
+    for asked in (provider.sweep(), provider.prepare([None])):
+        with pytest.raises(
+            UserError, match=r"sandbox\.domain  OpenSandbox at .* cannot be reached: .*OPENSANDBOX_DOMAIN"
+        ):
+            await asked
 
 
 async def test_a_wrong_key_is_a_mistake_of_the_user(deployment: Server) -> None:
     for key in ("wrong", None):
         provider = OpenSandboxProvider(deployment.config(api_key=key))
-        with pytest.raises(
-            UserError, match=r"sandbox.api_key  OpenSandbox at .* refuses the key: .*OPENSANDBOX_API_KEY"
-        ):
-            await provider.sweep()
+        for asked in (provider.sweep(), provider.prepare([None])):
+            with pytest.raises(
+                UserError, match=r"sandbox.api_key  OpenSandbox at .* refuses the key: .*OPENSANDBOX_API_KEY"
+            ):
+                await asked
         failure = await failed(provider, SandboxSpec())
         assert isinstance(failure, UserError)
         assert "refuses the key" in str(failure)
@@ -126,7 +131,7 @@ async def test_an_image_that_is_not_there(deployment: Server) -> None:
 
 
 async def test_what_the_deployment_refuses_is_told_in_its_own_words(deployment: Server) -> None:
-    failure = await failed(OpenSandboxProvider(deployment.config()), SandboxSpec(ttl_seconds=1e9))
+    failure = await failed(OpenSandboxProvider(deployment.config()), SandboxSpec(ttl_seconds=3e8))
     assert isinstance(failure, UserError)
     assert "refuses this sandbox: " in str(failure)
 

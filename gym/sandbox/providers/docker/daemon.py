@@ -23,6 +23,8 @@ from gym.errors import Problem, UserError
 
 T = TypeVar("T")
 
+HOSTS = ("unix://", "http+unix://", "tcp://", "http://")
+SUPPORTED = "unix:// and tcp:// without TLS"
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 THREADS = 32
 CALL_SECONDS = 180
@@ -43,6 +45,8 @@ class DaemonError(Exception):
     @property
     def gone(self) -> bool:
         """Whether the container does not exist or does not run."""
+        if "is paused" in str(self):
+            return False
         return self.status in (404, 409) or "is not running" in str(self)
 
 
@@ -120,6 +124,8 @@ class Daemon:
 
     def _knock(self) -> None:
         """Raises OSError where there is no socket: the SDK's own attempt leaks one, and says less."""
+        if not self.host.startswith(HOSTS):
+            raise OSError(f"only {SUPPORTED} are supported")
         parts = urlsplit(self.host)
         if parts.scheme == "unix":
             with socket.socket(socket.AF_UNIX) as tried:
@@ -173,7 +179,7 @@ class Daemon:
             return await asyncio.open_unix_connection(parts.path, limit=READ_BYTES)
         if parts.scheme in ("tcp", "http") and parts.hostname and "DOCKER_TLS_VERIFY" not in os.environ:
             return await asyncio.open_connection(parts.hostname, parts.port or 2375, limit=READ_BYTES)
-        raise DaemonError(0, f"{self.host}: only unix:// and tcp:// without TLS are supported")
+        raise DaemonError(0, f"{self.host}: only {SUPPORTED} are supported")
 
     def close(self) -> None:
         """End the threads and connections; later calls fail."""

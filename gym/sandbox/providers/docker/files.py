@@ -93,11 +93,22 @@ class Files:
 
     Args:
         owner: User and group of what is uploaded.
+        writer: Who copies: root, or the owner where root may not write files for others.
     """
 
-    def __init__(self, container: Container, owner: tuple[int, int]) -> None:
+    def __init__(self, container: Container, owner: tuple[int, int] = (0, 0), writer: str = "0") -> None:
         self._container = container
         self._owner = owner
+        self._writer = writer
+
+    async def put(self, source: Path | bytes, target: str, mode: int | None) -> None:
+        """Copy bytes, a host file or a host folder; see `Sandbox.upload`."""
+        if isinstance(source, bytes):
+            await self.put_file(source, target, 0o644 if mode is None else mode)
+        elif source.is_dir():
+            await self.put_folder(source, target)
+        else:
+            await self.put_file(source, target, source.stat().st_mode if mode is None else mode)
 
     async def put_file(self, content: bytes | Path, target: str, mode: int) -> None:
         """Write a file; it appears complete or not at all."""
@@ -116,7 +127,7 @@ class Files:
             await container.daemon.call(lambda api: api.put_archive(container.reference, path, stream))
 
     async def _put(self, content: bytes | Iterator[bytes], target: str, *words: str, allow: int = 0) -> int:
-        owner = "" if self._owner == (0, 0) else f"{self._owner[0]}:{self._owner[1]}"
+        owner = "" if self._owner == (0, 0) or self._writer != "0" else f"{self._owner[0]}:{self._owner[1]}"
         result = await self._run(["sh", "-c", PUT, "sh", target, owner, *words], stdin=content)
         if result.exit_code not in (0, allow):
             raise _error(result, target)
@@ -179,11 +190,12 @@ class Files:
     ) -> ExecResult:
         order = Order(
             argv,
-            user="0",
+            user=self._writer,
             stdin=stdin,
             timeout_seconds=TRANSFER_SECONDS,
             max_output_bytes=max_output_bytes,
             on_output=on_output,
+            ours=True,
         )
         return await run(self._container, order)
 

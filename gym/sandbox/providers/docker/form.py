@@ -33,6 +33,8 @@ def settings(config: DockerProviderConfig, spec: SandboxSpec) -> dict[str, Any]:
     return {
         "entrypoint": ["/bin/sh", "-c", MAIN, "gym-sandbox"],
         "command": [str(ttl(config, spec))],
+        # Root's, whoever commands run as: no process of theirs may change it, and it makes the work directory.
+        "user": "0",
         "working_dir": spec.workdir,
         "environment": checked_environment(spec.env, utf8=True),
         "hostname": "sandbox",

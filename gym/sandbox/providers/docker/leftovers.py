@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -20,7 +21,9 @@ LABEL = "gym.label."  # before the names of the owner's own labels
 EXPIRES = "gym.expires"  # for people; the container ends by itself
 NETWORK = "gym.network"
 DIGEST = "gym.image"
+USER = "gym.user"  # of its commands, since the first process is always root's
 UNSEEN_SECONDS = 3600.0
+REMOVE_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
 
@@ -85,15 +88,19 @@ def remove_container(api: Any, reference: str) -> None:
             raise
 
 
-async def removed(daemon: Daemon, reference: str) -> bool:
-    """Whether there is no such container any more."""
-    try:
-        await daemon.call(lambda api: api.inspect_container(reference))
-    except DaemonError as error:
-        if error.status == 404:
-            return True
-        raise
-    return False
+async def remove(daemon: Daemon, reference: str) -> None:
+    """The same as `remove_container`, until it is gone.
+
+    Raises:
+        DaemonError: it stays, or the daemon does not answer.
+    """
+    await daemon.call(lambda api: remove_container(api, reference))
+    deadline = time.monotonic() + REMOVE_SECONDS
+    # Somebody else, such as its own end, may be removing it at the same time.
+    while await daemon.call(lambda api: api.containers(all=True, filters={"id": reference})):
+        if time.monotonic() > deadline:
+            raise DaemonError(500, f"its container is still there after {REMOVE_SECONDS:g} s")
+        await asyncio.sleep(0.1)
 
 
 def _left(item: Mapping[str, Any], observer: Owner) -> bool:

@@ -41,11 +41,13 @@ class Bridge:
     Attributes:
         name: At the daemon, and of its device on this machine.
         gateway: Address of this machine in it.
+        addresses: Of this machine and the containers in it.
         internal: Nothing is routed out of it.
     """
 
     name: str
     gateway: str
+    addresses: ipaddress.IPv4Network
     internal: bool
 
 
@@ -102,7 +104,7 @@ class Networks:
         key = (mode, host, port)
         if key not in self._relays:
             listener = _listen(bridge)
-            self._relays[key] = Relay(listener, (host, port))
+            self._relays[key] = Relay(listener, (host, port), bridge.addresses)
             if bridge.internal:
                 await asyncio.to_thread(open_port, bridge, listener.getsockname()[1])
         return bridge.gateway, self._relays[key].port
@@ -139,8 +141,9 @@ def look_up(api: Any, name: str) -> Bridge:
     found = api.inspect_network(name)
     ranges = found["IPAM"]["Config"]
     # The default network does not say its gateway, which is its first address.
-    gateway = ranges[0].get("Gateway", "").partition("/")[0] or str(ipaddress.ip_network(ranges[0]["Subnet"])[1])
-    return Bridge(name, gateway, bool(found["Internal"]))
+    addresses = ipaddress.IPv4Network(ranges[0]["Subnet"])
+    gateway = ranges[0].get("Gateway", "").partition("/")[0] or str(addresses[1])
+    return Bridge(name, gateway, addresses, bool(found["Internal"]))
 
 
 def _listen(bridge: Bridge) -> socket.socket:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gym.sandbox.interface import DEFAULT_OUTPUT_BYTES, DEFAULT_TIMEOUT_SECONDS, OnOutput
+from gym.sandbox.programs import SYSTEM_PATH
 from gym.sandbox.providers.docker.daemon import Daemon
 
 
@@ -21,6 +22,8 @@ class Order:
         user: None for the container's own.
         stdin: None for an empty input.
         killable: Its processes carry a mark, by which they are found and killed. Only our own small scripts do not.
+        script: Runs in place of `argv`, in the very shell that goes round commands; one of ours.
+        ours: It is one of our own scripts, and finds its programs by the container's `path`.
     """
 
     argv: Sequence[str]
@@ -32,6 +35,8 @@ class Order:
     max_output_bytes: int = DEFAULT_OUTPUT_BYTES
     on_output: OnOutput | None = None
     killable: bool = True
+    script: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Container:
         sandbox_id: Name of the sandbox.
         ended: Why no more commands can run; set once.
         owned: With the end, the container goes too.
+        path: PATH of our own scripts; see `gym.sandbox.programs`.
     """
 
     daemon: Daemon
@@ -50,3 +56,4 @@ class Container:
     sandbox_id: str
     ended: asyncio.Future[str]
     owned: bool
+    path: str = SYSTEM_PATH

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
+from gym.sandbox.checks import unfit_spec
 from gym.sandbox.interface import (
     JSON,
     Capabilities,
@@ -26,22 +23,21 @@ from gym.sandbox.interface import (
     SandboxSpec,
 )
 from gym.sandbox.life import Live
-from gym.sandbox.providers.docker import form, leftovers
-from gym.sandbox.providers.docker.builds import Builds
+from gym.sandbox.programs import SYSTEM_PATH
+from gym.sandbox.providers.docker import leftovers
+from gym.sandbox.providers.docker.accounts import unknown
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
-from gym.sandbox.providers.docker.images import Images
-from gym.sandbox.providers.docker.networks import Networks
-from gym.sandbox.providers.docker.sandbox import DockerSandbox, Identity
+from gym.sandbox.providers.docker.identity import Identity, is_powerless, not_root
+from gym.sandbox.providers.docker.opened import Opened
+from gym.sandbox.providers.docker.sandbox import DockerSandbox
 from gym.sandbox.providers.docker.settings import DockerProviderConfig
-from gym.sandbox.shared import Shared
 from gym.sandbox.waiting import uncancelled
-from gym.sandbox.words import refuses_mount, refuses_workdir
+from gym.sandbox.words import refuses_mount
 
 T = TypeVar("T")
 NETWORKS: frozenset[Network] = frozenset({"open", "gym_only", "none"})
 UNSEEN_MOUNT = "bind source path does not exist"
 """What a daemon says that runs elsewhere, or that a container reaches by a mounted socket."""
-ROOT = ("", "0", "root", "0:0", "root:root")
 log = logging.getLogger(__name__)
 
 
@@ -53,7 +49,7 @@ class DockerProvider(SandboxProvider):
 
     def __init__(self, config: DockerProviderConfig) -> None:
         self._config = config
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
         self._live: Live[DockerSandbox] = Live()
 
     @property
@@ -64,7 +60,7 @@ class DockerProvider(SandboxProvider):
     @property
     def capabilities(self) -> Capabilities:
         """Everything but snapshots and GPUs. Commands run as root unless image or configuration name a user."""
-        root = self._config.user is None or self._config.user in ROOT
+        root = not_root(self._config.user) is None
         return Capabilities(
             root=root,
             users=True,
@@ -84,9 +80,23 @@ class DockerProvider(SandboxProvider):
         finally:
             daemon.close()
 
+    def check(self, spec: SandboxSpec) -> list[Problem]:
+        """See `SandboxProvider.check`."""
+        problems = list(unfit_spec(spec, self.name, NETWORKS, utf8=True))
+        if not self._image(spec):
+            fix = "name one in the task's sandbox, or set sandbox.default_image"
+            problems.append(Problem("a docker sandbox needs an image", fix, key="image"))
+        for mount in spec.mounts:
+            if (reason := refuses_mount(mount)) is not None:
+                what = f"{mount.source} cannot be mounted at `{mount.target}`: {reason}"
+                problems.append(Problem(what, key="mounts"))
+        return problems
+
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
         """See `SandboxProvider.create`. The first call also sweeps what earlier runs left behind."""
-        image_name = self._refuse(spec)
+        if problems := self.check(spec):
+            raise UserError(problems)
+        image_name = self._image(spec)
         opened = self._open()
         try:
             await opened.swept.get()
@@ -98,8 +108,7 @@ class DockerProvider(SandboxProvider):
             raise EpisodeFailure("sandbox_start", f"no container of {image_name} could be started: {error}") from error
         self._live.keep(sandbox)
         try:
-            if sandbox.for_user:
-                await sandbox.own_work_directory()
+            await sandbox.settle()
             if spec.network == "gym_only" and spec.gym_address is not None:
                 await opened.networks.reach(mode, *spec.gym_address)
         except BaseException:
@@ -124,24 +133,38 @@ class DockerProvider(SandboxProvider):
             sandbox_id=labels[leftovers.ID],
             reference=name,
             workdir=found["Config"]["WorkingDir"],
-            user=_not_root(found["Config"]["User"]),
-            owner=(0, 0),
+            user=not_root(labels.get(leftovers.USER)),
             # Not that of its start: its owner may have changed it.
             mode=next(iter(found["NetworkSettings"]["Networks"]), "none"),
             digest=labels.get(leftovers.DIGEST),
+            powerless=is_powerless(found["HostConfig"]["CapDrop"] or ()),
+            path=str(descriptor.get("path", SYSTEM_PATH)),
         )
         sandbox = DockerSandbox(opened.daemon, identity, opened.networks, name, owned=False)
         self._live.keep(sandbox)
-        if sandbox.for_user:
-            await sandbox.own_work_directory()
+        await sandbox.settle()
         return sandbox
 
     async def prepare(self, images: Sequence[str | None], on_progress: OnImageProgress | None = None) -> dict[str, str]:
         """See `SandboxProvider.prepare`."""
         try:
-            return await self._open().images.prepare(images, on_progress)
+            digests = await self._open().images.prepare(images, on_progress)
+            await self._refuse_unknown_user(list(digests))
+            return digests
         except DaemonError as error:
             raise UserError(Problem(str(error), "start Docker, or choose another", key="sandbox.host")) from error
+
+    async def _refuse_unknown_user(self, images: Sequence[str]) -> None:
+        user, opened = self._config.user, self._open()
+        looks = [unknown(opened.daemon, image, user, opened.labels) for image in images] if user else []
+        missing = zip(images, await asyncio.gather(*looks), strict=False)
+        problems = [
+            Problem(f"the image `{image}` does not know `{name}`", "choose another user, or image", key="sandbox.user")
+            for image, name in missing
+            if name is not None
+        ]
+        if problems:
+            raise UserError(problems)
 
     async def image(self, name: str, on_progress: OnImageProgress | None = None) -> ImageFacts:
         """See `SandboxProvider.image`."""
@@ -189,90 +212,21 @@ class DockerProvider(SandboxProvider):
         if failed:
             raise EpisodeFailure("cleanup_failed", "; ".join(failed))
 
-    def _open(self) -> _Opened:
+    def _image(self, spec: SandboxSpec) -> str:
+        return spec.image or self._config.default_image or ""
+
+    def _open(self) -> Opened:
         if self._opened is None:
-            self._opened = _Opened(self._config, leftovers.ownership())
+            self._opened = Opened(self._config, leftovers.ownership())
         return self._opened
 
-    def _refuse(self, spec: SandboxSpec) -> str:
-        """Raise all that cannot be in `spec`, at once; returns the image."""
-        problems = []
-        image = spec.image or self._config.default_image
-        if not image:
-            fix = "name one in the task's sandbox, or set sandbox.default_image"
-            problems.append(Problem("a docker sandbox needs an image", fix, key="image"))
-        if (reason := refuses_workdir(spec.workdir)) is not None:
-            problems.append(Problem(f"the work directory `{spec.workdir}` cannot be used: {reason}", key="workdir"))
-        for mount in spec.mounts:
-            if (reason := refuses_mount(mount)) is not None:
-                what = f"{mount.source} cannot be mounted at `{mount.target}`: {reason}"
-                problems.append(Problem(what, key="mounts"))
-        if problems:
-            raise UserError(problems)
-        return image or ""
-
-    async def _start_any(self, opened: _Opened, spec: SandboxSpec, image: ImageFacts, mode: str) -> DockerSandbox:
+    async def _start_any(self, opened: Opened, spec: SandboxSpec, image: ImageFacts, mode: str) -> DockerSandbox:
         """With what all sandboxes have, but without its mounts where the daemon does not see this machine's folders."""
         try:
-            return await self._start(opened, self.common.added_to(spec, mounts=True), image, mode)
+            return await opened.start(self.common.added_to(spec, mounts=True), image, mode)
         except DaemonError as error:
             if UNSEEN_MOUNT not in str(error) or not self.common.mounts:
                 raise
             log.warning("the Docker daemon does not see this machine's folders: %s", error)
             self.common = replace(self.common, mounts=())
-            return await self._start(opened, self.common.added_to(spec, mounts=True), image, mode)
-
-    async def _start(self, opened: _Opened, spec: SandboxSpec, image: ImageFacts, mode: str) -> DockerSandbox:
-        sandbox_id = f"gym-{secrets.token_hex(6)}"
-        name = f"{sandbox_id}-{secrets.token_hex(4)}"
-        user = self._config.user if self._config.user is not None else image.user
-        given = {**self._config.default_metadata, **spec.labels}
-        labels = {
-            **{f"{leftovers.LABEL}{key}": value for key, value in given.items()},
-            **opened.labels,
-            leftovers.ID: sandbox_id,
-            leftovers.NETWORK: spec.network,
-            leftovers.DIGEST: image.digest,
-            leftovers.EXPIRES: str(int(time.time()) + form.ttl(self._config, spec)),
-        }
-        host = form.host(self._config, spec, mode)
-        settings = form.settings(self._config, spec) | {"user": user or None, "labels": labels, "name": name}
-
-        def start(api: Any) -> str:
-            host_config = api.create_host_config(**host)
-            made = str(api.create_container(image.name, host_config=host_config, **settings)["Id"])
-            try:
-                api.start(made)
-            except BaseException:
-                leftovers.remove_container(api, made)
-                raise
-            return made
-
-        try:
-            container = await uncancelled(opened.daemon.call(start))
-        except asyncio.CancelledError:
-            await uncancelled(opened.daemon.call(lambda api: leftovers.remove_container(api, name)))
-            raise
-        except DaemonError as error:
-            if error.status == 404:
-                opened.images.forget(image.name)
-            raise
-        identity = Identity(sandbox_id, container, spec.workdir, _not_root(user), (0, 0), mode, image.digest)
-        return DockerSandbox(opened.daemon, identity, opened.networks, name, owned=True)
-
-
-class _Opened:
-    """What a provider holds while it is in use."""
-
-    def __init__(self, config: DockerProviderConfig, labels: dict[str, str]) -> None:
-        self.labels = labels
-        self.daemon = Daemon(config.host)
-        self.images = Images(self.daemon, config)
-        self.builds = Builds(self.daemon, self.images, again=config.pull == "always")
-        self.networks = Networks(self.daemon, labels)
-        self.starts = asyncio.Semaphore(config.max_starts or max(4, os.cpu_count() or 1))
-        self.swept = Shared(partial(leftovers.sweep, self.daemon))
-
-
-def _not_root(user: str) -> str | None:
-    return None if user in ROOT else user
+            return await opened.start(self.common.added_to(spec, mounts=True), image, mode)

@@ -6,9 +6,9 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -19,44 +19,27 @@ from gym.sandbox.interface import (
     DEFAULT_OUTPUT_BYTES,
     DEFAULT_TIMEOUT_SECONDS,
     JSON,
+    Change,
     ExecResult,
     Network,
     OnOutput,
     Sandbox,
 )
 from gym.sandbox.life import Life
-from gym.sandbox.processes import MARK
-from gym.sandbox.providers.docker.command import kill, run
+from gym.sandbox.programs import SYSTEM_PATH
+from gym.sandbox.providers.docker.command import clear, run, succeed
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.docker.files import Files
-from gym.sandbox.providers.docker.leftovers import remove_container, removed
-from gym.sandbox.providers.docker.networks import Networks, attach, name_servers
+from gym.sandbox.providers.docker.form import SLACK_SECONDS
+from gym.sandbox.providers.docker.identity import Identity, with_owner, with_path
+from gym.sandbox.providers.docker.leftovers import remove
+from gym.sandbox.providers.docker.networks import Networks
 from gym.sandbox.providers.docker.order import Container, Order
+from gym.sandbox.providers.docker.pristine import changes, restore
 from gym.sandbox.providers.docker.scripts import RENEWED
+from gym.sandbox.providers.docker.switching import switch
 from gym.sandbox.waiting import uncancelled
 from gym.sandbox.words import absolute, checked_environment, refused, unfit
-
-REMOVE_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What is known of a container.
-
-    Attributes:
-        sandbox_id: Name of the sandbox.
-        reference: Container id for the owner; for a borrower the container's name, which the owner may change.
-        user: Who commands run as, None for root; with `owner`, user and group of what is uploaded.
-        mode: Its network mode.
-    """
-
-    sandbox_id: str
-    reference: str
-    workdir: str
-    user: str | None
-    owner: tuple[int, int]
-    mode: str
-    digest: str | None
 
 
 class DockerSandbox(Sandbox):
@@ -78,7 +61,7 @@ class DockerSandbox(Sandbox):
         self._life = Life(identity.sandbox_id, owned=owned)
         self._freeing = asyncio.Lock()
         self._container = Container(daemon, identity.reference, identity.sandbox_id, self._life.ended, owned)
-        self._files = Files(self._container, identity.owner)
+        self._files = Files(self._container)
 
     @property
     def id(self) -> str:
@@ -89,11 +72,6 @@ class DockerSandbox(Sandbox):
     def workdir(self) -> str:
         """Where commands start."""
         return self._identity.workdir
-
-    @property
-    def for_user(self) -> bool:
-        """Whether its commands run as somebody else than root."""
-        return self._identity.user is not None
 
     @property
     def image_digest(self) -> str | None:
@@ -134,12 +112,7 @@ class DockerSandbox(Sandbox):
         """See `Sandbox.upload`."""
         path = absolute(self.workdir, target)
         async with self._use():
-            if isinstance(source, bytes):
-                await self._files.put_file(source, path, 0o644 if mode is None else mode)
-            elif source.is_dir():
-                await self._files.put_folder(source, path)
-            else:
-                await self._files.put_file(source, path, source.stat().st_mode if mode is None else mode)
+            await self._files.put(source, path, mode)
 
     async def download(self, source: str, target: Path, *, max_bytes: int | None = None) -> list[str]:
         """See `Sandbox.download`."""
@@ -154,10 +127,11 @@ class DockerSandbox(Sandbox):
             return await self._files.read(path, max_bytes)
 
     async def alive(self) -> bool:
-        """Whether its container runs."""
+        """Whether its container runs, and is not paused."""
         try:
             async with self._use():
-                return bool((await self._inspect())["State"]["Running"])
+                state = (await self._inspect())["State"]
+            return bool(state["Running"] and not state["Paused"])
         except EpisodeFailure:
             return False
 
@@ -169,14 +143,8 @@ class DockerSandbox(Sandbox):
     async def change_network(self, network: Network) -> None:
         """See `Sandbox.change_network`."""
         self._life.refuse_borrower("change the network of")
-        mode = await self._networks.mode(network)
         async with self._use():
-            await self._daemon.call(lambda api: attach(api, self._container.reference, mode))
-            # What the container was started with holds for ever: `gym_only` has no name server.
-            given = (await self._inspect())["HostConfig"].get("Dns")
-            servers = ["127.0.0.1"] if network == "gym_only" else name_servers() if given else ["127.0.0.11"]
-            lines = "".join(f"nameserver {address}\n" for address in servers)
-            await run(self._container, Order(["sh", "-c", "cat >/etc/resolv.conf"], user="0", stdin=lines.encode()))
+            mode = await switch(self._container, self._networks, network)
         self._identity = replace(self._identity, mode=mode)
 
     async def forward(self, port: int) -> tuple[str, int]:
@@ -192,22 +160,40 @@ class DockerSandbox(Sandbox):
         """See `Sandbox.renew`; the label keeps the first time."""
         self._life.refuse_borrower("renew")
         async with self._use():
-            until = str(math.ceil(time.time() + ttl_seconds) + 5)
-            await run(self._container, Order(["sh", "-c", f'echo "$1" >{RENEWED}', "sh", until], user="0"))
+            until = str(math.ceil(time.time() + ttl_seconds) + SLACK_SECONDS)
+            await succeed(self._container, f'echo "$1" >{RENEWED}', until)
             self.expire_after(ttl_seconds)
 
     def descriptor(self) -> dict[str, JSON]:
         """See `Sandbox.descriptor`; it works for everybody who may use the daemon."""
-        return {"sandbox_id": self.id, "container": self._name, "workdir": self.workdir}
+        path = {} if self._identity.path == SYSTEM_PATH else {"path": self._identity.path}
+        return {"sandbox_id": self.id, "container": self._name, "workdir": self.workdir, **path}
 
-    async def fence(self) -> None:
+    async def changed_files(self) -> Mapping[str, Change] | None:
+        """See `Sandbox.changed_files`; the daemon compares."""
+        async with self._use():
+            try:
+                return await changes(self._container)
+            except DaemonError as error:
+                if error.gone or not error.status:
+                    raise
+                return None  # it fails over paths that are too long for it
+
+    async def restore(self, paths: Iterable[str], *, machine_only: bool = False) -> list[str]:
+        """See `Sandbox.restore`; the daemon does it."""
+        self._life.refuse_borrower("restore files of")
+        async with self._use():
+            return await restore(self._container, paths, machine_only=machine_only)
+
+    async def fence(self, *, keep_running: bool = False) -> None:
         """See `Sandbox.fence`. The container gets a new name, and borrowers know only the old one."""
         self._life.refuse_borrower("fence")
         async with self._use():
             name = f"{self.id}-{secrets.token_hex(4)}"
             await self._daemon.call(lambda api: api.rename(self._container.reference, name))
             self._name = name
-            await kill(self._container, f"{MARK}={self.id}:")
+            if not keep_running:
+                await clear(self._container, self._identity.owner[0])
 
     async def stop(self) -> None:
         """See `Sandbox.stop`."""
@@ -219,20 +205,22 @@ class DockerSandbox(Sandbox):
         """Stop the sandbox when its time is up, even if its owner does not."""
         self._life.expire_after(seconds, self.stop)
 
-    async def own_work_directory(self) -> None:
-        """Learn who commands run as, and give the work directory to that user if the sandbox is ours.
+    async def settle(self) -> None:
+        """Learn where programs are and who commands run as, and give that user the work directory of our sandbox.
 
         Raises:
             UserError: the image has no such user.
-            EpisodeFailure: `sandbox_lost`.
+            EpisodeFailure: `sandbox_start`, `sandbox_lost`.
         """
         async with self._use():
-            said = await run(self._container, Order(["sh", "-c", "id -u; id -g"], user=self._identity.user))
-            uid, gid = (int(word) for word in said.stdout_text.split()[:2])
             if self._owned:
-                await run(self._container, Order(["chown", f"{uid}:{gid}", "--", self.workdir], user="0"))
-        self._identity = replace(self._identity, owner=(uid, gid))
-        self._files = Files(self._container, (uid, gid))
+                self._identity = await with_path(self._container, self._identity)
+            self._container = replace(self._container, path=self._identity.path)
+            self._files = Files(self._container)
+            if self._identity.user is None:
+                return
+            self._identity = await with_owner(self._container, self._identity, give=self._owned)
+        self._files = Files(self._container, self._identity.owner, self._identity.writer)
 
     async def _inspect(self) -> dict[str, Any]:
         found: dict[str, Any] = await self._daemon.call(lambda api: api.inspect_container(self._container.reference))
@@ -242,21 +230,11 @@ class DockerSandbox(Sandbox):
         async with self._freeing:
             if self._owned and not self.freed:
                 try:
-                    await self._remove()
+                    await remove(self._daemon, self._container.reference)
                 except DaemonError as error:
                     raise EpisodeFailure("cleanup_failed", f"sandbox {self.id}: {error}") from error
             self.freed = True
         await self._life.unused()
-
-    async def _remove(self) -> None:
-        reference = self._container.reference
-        await self._daemon.call(lambda api: remove_container(api, reference))
-        deadline = time.monotonic() + REMOVE_SECONDS
-        # Somebody else, such as its own end, may be removing it at the same time.
-        while not await removed(self._daemon, reference):
-            if time.monotonic() > deadline:
-                raise DaemonError(500, f"its container is still there after {REMOVE_SECONDS:g} s")
-            await asyncio.sleep(0.1)
 
     @asynccontextmanager
     async def _use(self) -> AsyncIterator[None]:

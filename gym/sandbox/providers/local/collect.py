@@ -11,7 +11,8 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from gym.sandbox.providers.local.tree import DIRECTORY, Tree, copy_content, open_regular
+from gym.sandbox.providers.local.folders import DIRECTORY, copy_content, open_regular
+from gym.sandbox.providers.local.tree import Tree
 
 MAX_DEPTH = 200
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gym.sandbox import processes
 from gym.sandbox.interface import Resources
+from gym.sandbox.owner import Owner
 
 MOUNT = Path("/sys/fs/cgroup")
 CPU_PERIOD_MICROSECONDS = 100_000
@@ -26,7 +27,7 @@ def create(name: str, resources: Resources, mount: Path = MOUNT) -> dict[str, Pa
     """Make the control groups that `resources` need.
 
     Args:
-        name: Name of the new groups.
+        name: Name of the sandbox; that of its groups also says which process owns them.
         resources: The limits; `disk_mib` has no control group.
         mount: Where the cgroup file system is mounted.
 
@@ -39,8 +40,9 @@ def create(name: str, resources: Resources, mount: Path = MOUNT) -> dict[str, Pa
     unified = (mount / "cgroup.controllers").exists()
     settings = _unified(resources) if unified else _separate(resources)
     made: dict[str, Path] = {}
+    own = f"{name}.{_told(Owner.current())}"
     for controller, files in settings.items():
-        folder = mount / name if unified else mount / controller / name
+        folder = mount / own if unified else mount / controller / own
         if _apply(folder, controller if unified else "", files):
             made[controller] = folder
     if len(made) < len(settings):
@@ -49,7 +51,7 @@ def create(name: str, resources: Resources, mount: Path = MOUNT) -> dict[str, Pa
 
 
 def remove(name: str, mount: Path = MOUNT) -> None:
-    """Remove the control groups of that name, with whatever still runs in them.
+    """Remove the control groups of a sandbox, with whatever still runs in them.
 
     Raises:
         OSError: a group still has processes.
@@ -71,6 +73,15 @@ def remove(name: str, mount: Path = MOUNT) -> None:
                 time.sleep(0.005)
 
 
+def sweep(observer: Owner, mount: Path = MOUNT) -> None:
+    """Remove the groups of owners that have ended, wherever the files of their sandboxes were, or if those are gone."""
+    for folder in _existing("gym-*", mount):
+        name, _, owner = folder.name.partition(".")
+        if (found := _owner(owner, observer)) is not None and found.gone(observer):
+            with suppress(OSError):  # somebody else removes it too, or it is left to the next sweep
+                remove(name, mount)
+
+
 def out_of_memory(folders: Sequence[str]) -> int:
     """How many processes the kernel has killed for want of memory in these control groups."""
     killed = 0
@@ -82,14 +93,27 @@ def out_of_memory(folders: Sequence[str]) -> int:
     return killed
 
 
+def _told(owner: Owner) -> str:
+    """A process as the end of a group's name. Groups do not outlive the boot, so that needs no word."""
+    return f"{owner.pid}.{owner.start_time}.{''.join(filter(str.isdigit, owner.pid_namespace))}"
+
+
+def _owner(told: str, observer: Owner) -> Owner | None:
+    """The process that the end of a name tells; None where it is none of ours."""
+    pid, _, rest = told.partition(".")
+    start_time, _, namespace = rest.partition(".")
+    if not (pid.isdigit() and start_time.isdigit() and namespace.isdigit()):
+        return None
+    seen = observer.pid_namespace if _told(observer).endswith(f".{namespace}") else namespace
+    return Owner(pid=int(pid), start_time=start_time, pid_namespace=seen, boot=observer.boot)
+
+
 def _existing(name: str, mount: Path) -> list[Path]:
+    """The groups of a sandbox; `name` may be a pattern."""
     if os.geteuid() != 0:
         return []
-    return [
-        folder
-        for folder in (mount / name, *(mount / controller / name for controller in CONTROLLERS))
-        if folder.is_dir()
-    ]
+    places = (mount, *(mount / controller for controller in CONTROLLERS))
+    return [folder for place in places for folder in place.glob(f"{name}.*") if folder.is_dir()]
 
 
 def _remove_unused(name: str, made: dict[str, Path], mount: Path) -> None:

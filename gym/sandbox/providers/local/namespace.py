@@ -69,11 +69,15 @@ class Namespace:
         if self._init_pidfd is None:
             return
         try:
-            sockets = await uncancelled(asyncio.to_thread(netns.listen, self._init_pid, list(self._reach)))
+            await uncancelled(self._relay())
         except OSError as error:
             raise EpisodeFailure("sandbox_lost", f"could not join a sandbox's network: {error}") from error
-        self._relays = [Relay(one, target) for one, target in zip(sockets, self._reach.values(), strict=True)]
         os.write(self._hold_fd, b".")
+
+    async def _relay(self) -> None:
+        """Makes the relays, for `end` to close: a caller that is cancelled meanwhile must not lose the sockets."""
+        sockets = await asyncio.to_thread(netns.listen, self._init_pid, list(self._reach))
+        self._relays = [Relay(one, target) for one, target in zip(sockets, self._reach.values(), strict=True)]
 
     async def end(self) -> None:
         """Kill everything in the namespace and wait until it is gone."""

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
+from gym.sandbox.checks import unfit_spec
 from gym.sandbox.interface import JSON, Capabilities, Found, Mount, Network, SandboxProvider, SandboxSpec, no_image
 from gym.sandbox.life import Live
 from gym.sandbox.owner import Owner
@@ -27,7 +28,7 @@ from gym.sandbox.providers.local.record import Record, default_root, found, new_
 from gym.sandbox.providers.local.sandbox import LocalSandbox
 from gym.sandbox.providers.local.settings import LocalProviderConfig
 from gym.sandbox.waiting import uncancelled
-from gym.sandbox.words import refuses_mount, refuses_workdir
+from gym.sandbox.words import refuses_mount
 
 NETWORKS: frozenset[Network] = frozenset({"open", "gym_only", "none"})
 # Folders of a root that belong to the sandbox, so that mounts cannot have them.
@@ -61,10 +62,25 @@ class LocalProvider(SandboxProvider):
         """One line for log and manifest."""
         return self._isolation.describe()
 
+    def check(self, spec: SandboxSpec) -> list[Problem]:
+        """See `SandboxProvider.check`."""
+        problems = list(unfit_spec(spec, self.name, NETWORKS))
+        if spec.image is not None:
+            problems.append(no_image(self.name, spec.image))
+        if (top := "".join(PurePosixPath(spec.workdir).parts[1:2])) in self._isolation.reserved:
+            what = f"the work directory `{spec.workdir}` cannot be used: /{top} is a read-only part of the system"
+            problems.append(Problem(what, key="workdir"))
+        for mount in spec.mounts:
+            if (reason := self._refuses_mount(mount, spec)) is not None:
+                what = f"{mount.source} cannot be mounted at `{mount.target}`: {reason}"
+                problems.append(Problem(what, key="mounts"))
+        return problems
+
     async def create(self, spec: SandboxSpec) -> LocalSandbox:
         """See `SandboxProvider.create`. The first call also sweeps what earlier runs left behind."""
         spec = self.common.added_to(spec, mounts=self._isolation.mounts)
-        self._refuse(spec)
+        if problems := [*self._unisolated(), *self.check(spec)]:
+            raise UserError(problems)
         name = new_id()
         directory = self._root.resolve() / name
         try:
@@ -123,34 +139,13 @@ class LocalProvider(SandboxProvider):
         fix = "install bubblewrap, or set `isolation: none` with `allow_unisolated: true`"
         raise UserError(Problem(found, fix, key="sandbox.isolation"))
 
-    def _refuse(self, spec: SandboxSpec) -> None:
-        """Raise all that cannot be in `spec`, at once."""
-        problems = []
-        if not self._isolation.isolated and not self._config.allow_unisolated:
-            found = probe() if self._config.isolation == "auto" else None
-            what = found if isinstance(found, str) else "no isolation is set"
-            fix = "make bubblewrap work, choose another sandbox, or set `allow_unisolated: true` for trusted code"
-            problems.append(Problem(f"sandboxes would not be isolated: {what}", fix, key="sandbox.isolation"))
-        if spec.network not in NETWORKS:
-            fix = f"use one of {', '.join(sorted(NETWORKS))}, or another sandbox"
-            problems.append(Problem(f"a local sandbox has no network `{spec.network}`", fix, key="network"))
-        if spec.image is not None:
-            problems.append(no_image(self.name, spec.image))
-        if (reason := self._refuses_workdir(spec.workdir)) is not None:
-            problems.append(Problem(f"the work directory `{spec.workdir}` cannot be used: {reason}", key="workdir"))
-        for mount in spec.mounts:
-            if (reason := self._refuses_mount(mount, spec)) is not None:
-                problems.append(
-                    Problem(f"{mount.source} cannot be mounted at `{mount.target}`: {reason}", key="mounts")
-                )
-        if problems:
-            raise UserError(problems)
-
-    def _refuses_workdir(self, workdir: str) -> str | None:
-        if (reason := refuses_workdir(workdir)) is not None:
-            return reason
-        top = PurePosixPath(workdir).parts[1]
-        return f"/{top} is a read-only part of the system" if top in self._isolation.reserved else None
+    def _unisolated(self) -> list[Problem]:
+        if self._isolation.isolated or self._config.allow_unisolated:
+            return []
+        found = probe() if self._config.isolation == "auto" else None
+        what = found if isinstance(found, str) else "no isolation is set"
+        fix = "make bubblewrap work, choose another sandbox, or set `allow_unisolated: true` for trusted code"
+        return [Problem(f"sandboxes would not be isolated: {what}", fix, key="sandbox.isolation")]
 
     def _refuses_mount(self, mount: Mount, spec: SandboxSpec) -> str | None:
         if not self._isolation.mounts:

@@ -105,7 +105,7 @@ def default_root() -> Path:
 
 
 def sweep(root: Path | None = None) -> int:
-    """Remove the sandboxes under `root` whose owner has ended, with their processes.
+    """Remove the sandboxes under `root` whose owner has ended, with their processes, and all such owners' groups.
 
     Args:
         root: The folder of a provider; None is the default one.
@@ -118,7 +118,9 @@ def sweep(root: Path | None = None) -> int:
     if left:
         for pid in processes.marked(tuple(f"{_sandbox_id(path)}:" for path in left)):
             processes.kill(pid)
-    return sum(map(_claim_and_remove, left))
+    removed = sum(map(_claim_and_remove, left))
+    groups.sweep(observer)
+    return removed
 
 
 def found(root: Path) -> list[Found]:

@@ -28,8 +28,9 @@ from gym.sandbox.interface import (
 from gym.sandbox.life import Life
 from gym.sandbox.providers.local import groups
 from gym.sandbox.providers.local.collect import copy_out
-from gym.sandbox.providers.local.command import Launch, Terms, run
+from gym.sandbox.providers.local.command import Launch, run
 from gym.sandbox.providers.local.isolation import Isolation, Place
+from gym.sandbox.providers.local.pipes import Terms
 from gym.sandbox.providers.local.record import RECORD, Record, new_lease, remove
 from gym.sandbox.waiting import uncancelled
 from gym.sandbox.words import checked_environment, refused, unfit
@@ -99,7 +100,12 @@ class LocalSandbox(Sandbox):
             launch = self._isolation.launch(self._place, argv, environment, self._reach)
             terms = Terms(stdin, timeout_seconds, max_output_bytes, on_output)
             killed = groups.out_of_memory(self._record.control_groups)
-            result = await run(_join_groups(launch, self._record.control_groups), terms, self._life.ended)
+            try:
+                result = await run(_join_groups(launch, self._record.control_groups), terms, self._life.ended)
+            except EpisodeFailure:
+                if not self._owned:
+                    self._check()  # that it was taken back meanwhile tells more
+                raise
             return replace(result, oom=groups.out_of_memory(self._record.control_groups) > killed)
 
     async def upload(self, source: Path | bytes, target: str, *, mode: int | None = None) -> None:
@@ -168,12 +174,13 @@ class LocalSandbox(Sandbox):
             "lease": self._record.lease,
         }
 
-    async def fence(self) -> None:
+    async def fence(self, *, keep_running: bool = False) -> None:
         """See `Sandbox.fence`."""
         self._life.refuse_borrower("fence")
         async with self._use():
             await self._save(self._record.model_copy(update={"lease": new_lease()}))
-            await self._end_borrowers()
+            if not keep_running:
+                await self._end_borrowers()
 
     async def stop(self) -> None:
         """See `Sandbox.stop`."""
@@ -234,7 +241,7 @@ class LocalSandbox(Sandbox):
             if record.lease != self._record.lease:
                 raise EpisodeFailure("sandbox_lost", f"sandbox {self.id} was taken back by its owner")
         if record.expires_at is not None and time.time() > record.expires_at:
-            raise gone
+            raise EpisodeFailure("sandbox_lost", f"sandbox {self.id} has outlived its ttl")
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -6,14 +6,16 @@ import asyncio
 import importlib.metadata
 import importlib.util
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import ClassVar, TypeVar
 
 from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
-from gym.sandbox.interface import JSON, Capabilities, Found, Network, SandboxProvider, SandboxSpec
+from gym.sandbox.checks import unfit_spec
+from gym.sandbox.interface import JSON, Capabilities, Found, Network, OnImageProgress, SandboxProvider, SandboxSpec
 from gym.sandbox.life import Live
 from gym.sandbox.providers.opensandbox import labels
 from gym.sandbox.providers.opensandbox.errors import DeploymentError
@@ -23,12 +25,13 @@ from gym.sandbox.providers.opensandbox.remote import Deployment, Start
 from gym.sandbox.providers.opensandbox.sandbox import SHORTEST_TTL_SECONDS, OpenSandbox
 from gym.sandbox.providers.opensandbox.settings import OpenSandboxConfig
 from gym.sandbox.waiting import uncancelled
-from gym.sandbox.words import checked_environment, refuses_workdir
+from gym.sandbox.words import checked_environment
 
 T = TypeVar("T")
 PACKAGE = "opensandbox"
 MISSING = "the package `opensandbox` is not installed; run: pip install 'hydra-gym[opensandbox]'"
 
+NO_NETWORK = "use `open`; for `none` the deployment must block addresses, and `enforces_egress` must say so"
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 REQUEST_REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -65,10 +68,30 @@ class OpenSandboxProvider(SandboxProvider):
         version = importlib.metadata.version(PACKAGE) if not self.unavailable else "not installed"
         return f"OpenSandbox at {self._config.domain} (SDK {version})"
 
+    def check(self, spec: SandboxSpec) -> list[Problem]:
+        """See `SandboxProvider.check`."""
+        problems = [
+            replace(found, fix=NO_NETWORK) if found.key == "network" else found
+            for found in unfit_spec(spec, self.name, self.capabilities.networks)
+        ]
+        if not self._image(spec):
+            fix = "name one in the task or in sandbox.default_image"
+            what = "a sandbox of OpenSandbox starts from an image, and none is named"
+            problems.append(Problem(what, fix, key="image"))
+        if spec.resources.pids is not None:
+            what = "OpenSandbox has no limit for the processes of a single sandbox"
+            problems.append(Problem(what, "leave it to the deployment's own", key="resources.pids"))
+        for mount in spec.mounts:
+            what = f"{mount.source} cannot be mounted at `{mount.target}`: OpenSandbox has no mounts of this machine"
+            problems.append(Problem(what, "upload it", key="mounts"))
+        return problems
+
     async def create(self, spec: SandboxSpec) -> OpenSandbox:
         """See `SandboxProvider.create`. The first call also sweeps what earlier runs left behind."""
         spec = self.common.added_to(spec, mounts=False)
-        self._refuse(spec)
+        self._refuse_missing()
+        if problems := self.check(spec):
+            raise UserError(problems)
         async with self._starts:
             await self._sweep_once()
             sandbox = await self._start(spec)
@@ -94,6 +117,12 @@ class OpenSandboxProvider(SandboxProvider):
             raise EpisodeFailure("sandbox_lost", f"no sandbox {sandbox_id}: {error}") from error
         return self._live.keep(OpenSandbox(self._deployment, remote, facts, owned=False))
 
+    async def prepare(self, images: Sequence[str | None], on_progress: OnImageProgress | None = None) -> dict[str, str]:
+        """See `SandboxProvider.prepare`. The deployment pulls by itself, and is only asked whether it would hear us."""
+        del images, on_progress
+        await self._looking(lambda: self._deployment.find({labels.CREATOR: self._creator}))
+        return {}
+
     async def sweep(self) -> int:
         """See `SandboxProvider.sweep`; of this machine's processes only."""
         return await self._looking(self._sweep)
@@ -109,7 +138,7 @@ class OpenSandboxProvider(SandboxProvider):
         try:
             return await work()
         except DeploymentError as error:
-            raise self._key_refused(error) or UserError(f"{self._where} cannot be reached: {error}") from error
+            raise self._key_refused(error) or self._unreached(error) from error
 
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
@@ -197,6 +226,10 @@ class OpenSandboxProvider(SandboxProvider):
         fix = "set sandbox.api_key, which is the variable OPENSANDBOX_API_KEY unless told otherwise"
         return UserError(Problem(f"{self._where} refuses the key: {error}", fix, key="sandbox.api_key"))
 
+    def _unreached(self, error: DeploymentError) -> UserError:
+        fix = "set sandbox.domain, which is the variable OPENSANDBOX_DOMAIN unless told otherwise"
+        return UserError(Problem(f"{self._where} cannot be reached: {error}", fix, key="sandbox.domain"))
+
     def _not_started(self, error: DeploymentError) -> Exception:
         if (refused := self._key_refused(error)) is not None:
             return refused
@@ -207,26 +240,3 @@ class OpenSandboxProvider(SandboxProvider):
     def _refuse_missing(self) -> None:
         if self.unavailable:
             raise UserError(Problem(self.unavailable, key="sandbox"))
-
-    def _refuse(self, spec: SandboxSpec) -> None:
-        """Raise all that cannot be in `spec`, at once."""
-        self._refuse_missing()
-        problems = []
-        if spec.network not in self.capabilities.networks:
-            fix = "use `open`; for `none` the deployment must block addresses, and `enforces_egress` must say so"
-            problems.append(Problem(f"this OpenSandbox offers no network `{spec.network}`", fix, key="network"))
-        if not self._image(spec):
-            fix = "name one in the task or in sandbox.default_image"
-            problems.append(
-                Problem("a sandbox of OpenSandbox starts from an image, and none is named", fix, "", "image")
-            )
-        if (reason := refuses_workdir(spec.workdir)) is not None:
-            problems.append(Problem(f"the work directory `{spec.workdir}` cannot be used: {reason}", key="workdir"))
-        if spec.resources.pids is not None:
-            what = "OpenSandbox has no limit for the processes of a single sandbox"
-            problems.append(Problem(what, "leave it to the deployment's own", key="resources.pids"))
-        for mount in spec.mounts:
-            what = f"{mount.source} cannot be mounted at `{mount.target}`: OpenSandbox has no mounts of this machine"
-            problems.append(Problem(what, "upload it", key="mounts"))
-        if problems:
-            raise UserError(problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
@@ -100,7 +100,7 @@ class OpenSandbox(Sandbox):
 
     async def upload(self, source: Path | bytes, target: str, *, mode: int | None = None) -> None:
         """See `Sandbox.upload`."""
-        path = self._path(target)
+        path = absolute(self.workdir, target)
         async with self._use():
             if isinstance(source, bytes):
                 await self._files.write(source, path, 0o644 if mode is None else mode)
@@ -109,13 +109,13 @@ class OpenSandbox(Sandbox):
 
     async def download(self, source: str, target: Path, *, max_bytes: int | None = None) -> list[str]:
         """See `Sandbox.download`."""
-        path = self._path(source)
+        path = absolute(self.workdir, source)
         async with self._use():
             return await self._files.copy_out(path, target, max_bytes)
 
     async def read_file(self, path: str, max_bytes: int) -> bytes:
         """See `Sandbox.read_file`."""
-        where = self._path(path)
+        where = absolute(self.workdir, path)
         async with self._use():
             return await self._files.read(where, max_bytes)
 
@@ -142,14 +142,15 @@ class OpenSandbox(Sandbox):
         """See `Sandbox.descriptor`; the borrower needs settings of the same deployment."""
         return {"sandbox_id": self.id, "domain": self._deployment.config.domain, **self._facts.lend()}
 
-    async def fence(self) -> None:
+    async def fence(self, *, keep_running: bool = False) -> None:
         """See `Sandbox.fence`."""
         self._life.refuse_borrower("fence")
         async with self._use():
             lease = new_lease()
             await self._remote.label({labels.LEASE: lease})
             self._facts = replace(self._facts, lease=lease)
-            await self._runner.clear(self._facts.keep)
+            if not keep_running:
+                await self._runner.clear(self._facts.keep)
 
     async def stop(self) -> None:
         """See `Sandbox.stop`."""
@@ -191,11 +192,6 @@ class OpenSandbox(Sandbox):
 
         self._renewal = asyncio.ensure_future(renew())
 
-    def _path(self, path: str) -> str:
-        if (reason := unfit([path])) is not None:
-            raise ValueError(reason)
-        return absolute(self.workdir, path)
-
     @asynccontextmanager
     async def _use(self) -> AsyncIterator[None]:
         """The time of one call: refused after the end, and waited for by `stop`."""
@@ -205,6 +201,9 @@ class OpenSandbox(Sandbox):
                     await self._check_lease()
                 yield
             except DeploymentError as error:
+                if not self._owned:
+                    with suppress(DeploymentError):
+                        await self._check_lease()
                 raise EpisodeFailure("sandbox_lost", await self._deployment.explain(self.id, error)) from error
 
     async def _check_lease(self) -> None:

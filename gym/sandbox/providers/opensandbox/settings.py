@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic.config import JsonDict
 
-from gym.sandbox.config import SandboxProviderConfig
+from gym.sandbox.config import Cpu, MemoryMib, SandboxProviderConfig
 
 _OPERATIONAL: JsonDict = {"operational": True}
 
@@ -33,8 +33,8 @@ class OpenSandboxConfig(SandboxProviderConfig):
         json_schema_extra=_OPERATIONAL,
     )
     default_image: str | None = Field(default=None, description="Image of a sandbox that names none.")
-    default_cpu: float = Field(default=1.0, gt=0, description="Cores for a sandbox that names none.")
-    default_memory_mib: int = Field(default=2048, gt=0, description="Memory in MiB for a sandbox that names none.")
+    default_cpu: Cpu = Field(default=1.0, description="Cores for a sandbox that names none.")
+    default_memory_mib: MemoryMib = Field(default=2048, description="Memory in MiB for a sandbox that names none.")
     enforces_egress: bool = Field(
         default=False,
         description="The deployment has an egress sidecar that blocks addresses, not only names (`mode = dns+nft`), "
