@@ -38,39 +38,43 @@ def start(arguments: Arguments) -> int:
     made = plan(resolve(compose(arguments.overrides(), arguments.files)), datasets=False)
     for note in made.notes:
         print(made.resolved.redactor.text(note), file=sys.stderr)
-    asyncio.run(_serve(made, as_json=arguments.json))
-    return EXIT_OK
+    left = asyncio.run(_serve(made, as_json=arguments.json))
+    return EXIT_SOME_FAILED if left else EXIT_OK
 
 
-async def _serve(made: Plan, *, as_json: bool) -> None:
+async def _serve(made: Plan, *, as_json: bool) -> list[str]:
+    """Serves until a signal; returns what is told of sandboxes that could not be removed."""
     from gym.launch import images
     from gym.launch.planned import serving
     from gym.launch.supervised import Event
 
-    changed = asyncio.Event()
+    changed, left = asyncio.Event(), list[str]()
 
     def told(event: Event) -> None:
         if event.kind != "progress":
             print(event.text, file=sys.stderr, flush=True)
+        if event.kind == "left":
+            left.append(event.text)
         changed.set()
 
     stopping = _stop_on_signals()
     try:
-        await images.prepare(made, told)
+        digests = await images.prepare(made, told)
         with ExitStack() as after:  # the file goes when the servers have stopped, not before
             async with serving(made, state.FILE.parent / "logs", told) as running:
                 started_at = datetime.now(UTC).isoformat(timespec="seconds")
-                servers = _described(made, running, started_at)
+                servers = _described(made, running, started_at, digests)
                 after.enter_context(state.written(servers))
                 _announce(servers, as_json=as_json)
                 while True:
                     await changed.wait()
                     changed.clear()
-                    state.rewrite(_described(made, running, started_at))
+                    state.rewrite(_described(made, running, started_at, digests))
     except asyncio.CancelledError:
         if not stopping.is_set():
             raise
         print("stopped", file=sys.stderr)
+    return left
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -94,7 +98,7 @@ def _stop_on_signals() -> asyncio.Event:
     return stopping
 
 
-def _described(made: Plan, running: Hosted, started_at: str) -> state.Servers:
+def _described(made: Plan, running: Hosted, started_at: str, images: dict[str, str]) -> state.Servers:
     from gym.rollouts.identity import digest
 
     identity = state.identity_of(made)
@@ -119,6 +123,7 @@ def _described(made: Plan, running: Hosted, started_at: str) -> state.Servers:
         identity=identity,
         digest=digest(identity),
         operational=state.operational_of(made),
+        images=images,
     )
 
 

@@ -14,7 +14,7 @@ from gym.planning.resolve import resolve
 
 if TYPE_CHECKING:
     from gym.planning.plan import Plan
-    from gym.rollouts.execute import OpenClient
+    from gym.rollouts.execute import Running
 
 
 def run(arguments: Arguments) -> int:
@@ -24,10 +24,10 @@ def run(arguments: Arguments) -> int:
 
     arguments = task_folders.opened(arguments)
     made = plan(resolve(compose(arguments.overrides(), arguments.files)))
-    client = _running(made) if arguments.values["no_serve"] else None
+    running = _running(made) if arguments.values["no_serve"] else None
     if not arguments.json:
-        return run_and_report(made, open_client=client)
-    outcome = asyncio.run(execute(made, open_client=client))
+        return run_and_report(made, running=running)
+    outcome = asyncio.run(execute(made, running=running))
     print_json(
         {
             "results": outcome.path,
@@ -40,11 +40,12 @@ def run(arguments: Arguments) -> int:
     return outcome.exit_code
 
 
-def _running(made: Plan) -> OpenClient:
+def _running(made: Plan) -> Running:
     from gym.cli import state
+    from gym.rollouts.execute import Running
 
     servers = state.running()
     state.refuse_others(servers, made)
     if (note := state.kept(servers, made)) is not None:
         made.notes.append(note)
-    return lambda: state.client(servers)
+    return Running(lambda: state.client(servers), servers.images)

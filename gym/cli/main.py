@@ -69,7 +69,7 @@ VERBS = (
     Verb(
         "env prefetch",
         "gym.cli.prefetch:run",
-        "check what the implementations of a configuration need on this machine",
+        "install what a configuration needs: runtimes, environments, images; tell what is missing",
         ("gym env prefetch +experiment=onboarding",),
         flags.CHOICES,
     ),
@@ -77,9 +77,17 @@ VERBS = (
         "env sweep",
         "gym.cli.sweep:run",
         "remove sandboxes that a killed run left behind",
-        ("gym env sweep",),
-        details="Local sandboxes and Docker containers. Those of runs that go on are left alone.",
-        takes="nothing",
+        (
+            "gym env sweep",
+            "gym env sweep sandbox=opensandbox",
+            "gym env sweep --config run.yaml",
+            "gym env sweep --images",
+        ),
+        (*flags.CHOICES, flags.IMAGES),
+        "Without a configuration: local sandboxes and Docker containers, as they are by default. With one: those of\n"
+        "its sandbox providers, such as another Docker host, another `sandbox.root`, or an OpenSandbox deployment.\n"
+        "Those of runs that go on are left alone.\n"
+        "Exit code 0: swept; 1: a provider of the configuration could not be.",
     ),
     Verb(
         "eval plan",

@@ -158,6 +158,7 @@ def _sandboxes(resolved: Resolved) -> list[Need]:
 async def _images(resolved: Resolved) -> list[Need]:
     """The images that settings name, pulled several at a time."""
     from gym.launch import images
+    from gym.launch.closing import close_all
     from gym.planning.plan import Plan
 
     steps = images.Steps(lambda event: print(event.text, file=sys.stderr) if event.kind == "note" else None)
@@ -180,6 +181,6 @@ async def _images(resolved: Resolved) -> list[Need]:
         wanted = images.wanted(made).items()
         found = await asyncio.gather(*(need(block, image) for block, named in wanted for image in named))
     finally:
-        for provider in made.providers.values():
-            await provider.aclose()
+        for left in await close_all(made.providers):
+            print(left.text, file=sys.stderr)
     return [item for needs in found for item in needs]

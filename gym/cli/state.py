@@ -37,6 +37,7 @@ class Servers:
         identity: What they were configured with, without secrets and operational settings.
         digest: Of the identity.
         operational: What else they were started with, without secrets.
+        images: The digest of each image that settings of theirs name.
     """
 
     pid: int
@@ -48,6 +49,7 @@ class Servers:
     identity: dict[str, Any]
     digest: str
     operational: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Servers(pid={self.pid}, base_url={self.base_url!r})"

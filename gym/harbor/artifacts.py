@@ -13,13 +13,26 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from gym.failures import EpisodeFailure
 from gym.harbor.boxes import Box, told
 from gym.harbor.config import Artifact, CollectHook
 from gym.harbor.phases import ARTIFACTS
 
 MANIFEST = "manifest.json"
 LIMIT_BYTES = 256 * 1024 * 1024
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
+"""What is said of something that is neither a file nor a folder, or not there at all."""
+
 log = logging.getLogger(__name__)
+
+# A folder keeps its place, where commands may start; $2 says whether it is to be one.
+CLEAR = r"""
+if [ "$2" ] && [ -d "$1" ] && [ ! -L "$1" ]; then
+    find "$1" -mindepth 1 -maxdepth 1 -exec rm -rf -- {} +
+else
+    rm -rf -- "$1"
+fi
+"""
 
 
 @dataclass(frozen=True)
@@ -47,23 +60,39 @@ async def run_hooks(box: Box, hooks: Sequence[CollectHook]) -> list[str]:
         result = await box.run(["/bin/sh", "-c", hook.command], user=hook.user, timeout_seconds=hook.timeout_sec)
         if result.timed_out or result.exit_code:
             failed.append(f"collect hook `{hook.command[:100]}`: {told(result)}")
-            log.warning("%s", failed[-1])
+            log.warning("%s: %s", box.name, failed[-1])
     return failed
 
 
-async def collect(box: Box, artifacts: Sequence[Artifact], folder: Path) -> list[Entry]:
+@dataclass
+class Collected:
+    """What came of the artifacts of a step.
+
+    Attributes:
+        entries: Of each.
+        lost: Why those that were there could not be kept, by source.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """For people."""
+        return [f"the artifact {source} was not kept: {why}" for source, why in self.lost.items()]
+
+
+async def collect(box: Box, artifacts: Sequence[Artifact], folder: Path) -> Collected:
     """Copies files out of a sandbox, with a manifest beside them. What cannot be had is noted there.
 
     Args:
         folder: New, or empty.
 
-    Returns:
-        What came of each artifact.
-
     Raises:
         EpisodeFailure: `sandbox_lost`.
     """
-    entries: list[Entry] = []
+    collected = Collected()
+    entries = collected.entries
     taken: list[Path] = []
     for artifact in artifacts:
         target = folder / place(artifact)
@@ -71,10 +100,10 @@ async def collect(box: Box, artifacts: Sequence[Artifact], folder: Path) -> list
             entries.append(_entry(artifact, folder, target, "skipped"))
             continue
         taken.append(target)
-        entries.append(await _take(box, artifact, folder, target))
+        entries.append(await _take(box, artifact, folder, target, collected.lost))
     text = json.dumps([asdict(entry) for entry in entries], indent=2)
     await asyncio.to_thread(write, folder / MANIFEST, text)
-    return entries
+    return collected
 
 
 def place(artifact: Artifact) -> Path:
@@ -82,35 +111,38 @@ def place(artifact: Artifact) -> Path:
     return Path(artifact.destination or artifact.source.lstrip("/"))
 
 
-async def put_back(box: Box, artifacts: Sequence[Artifact], entries: Sequence[Entry], folder: Path) -> None:
+async def put_back(box: Box, artifacts: Sequence[Artifact], collected: Collected, folder: Path) -> None:
     """Puts what was collected into another sandbox, each at the path that it came from.
 
     Args:
-        entries: What `collect` said of them.
+        collected: What `collect` said of them.
 
     Raises:
-        EpisodeFailure: `sandbox_lost`.
+        EpisodeFailure: `artifact_lost`: one was there, and could not be kept; `sandbox_lost`.
     """
-    for artifact, entry in zip(artifacts, entries, strict=True):
+    if collected.lost:
+        raise EpisodeFailure("artifact_lost", "; ".join(collected.notes), stage="verification")
+    for artifact, entry in zip(artifacts, collected.entries, strict=True):
         if entry.status not in ("ok", "empty"):
             continue
         kept = folder / place(artifact)
         target = str(PurePosixPath(box.workdir) / artifact.source)
-        await box.as_root('rm -rf -- "$1"', target)
+        await box.as_root(CLEAR, target, "folder" if kept.is_dir() else "")
         await box.put(kept, target)
         if artifact.source.rstrip("/") == ARTIFACTS:
             await box.as_root('chmod 777 "$1"', target)
 
 
-async def _take(box: Box, artifact: Artifact, folder: Path, target: Path) -> Entry:
+async def _take(box: Box, artifact: Artifact, folder: Path, target: Path, lost: dict[str, str]) -> Entry:
     source = str(PurePosixPath(box.workdir) / artifact.source)
     try:
         await box.sandbox.download(source, target, max_bytes=LIMIT_BYTES)
         await asyncio.to_thread(_leave_out, target, artifact.exclude)
     except OSError as error:
-        if not isinstance(error, FileNotFoundError):
+        if error.errno not in ABSENT:
             why = f"more than {LIMIT_BYTES} bytes" if error.errno == errno.EFBIG else str(error)
-            log.warning("the artifact %s was not kept: %s", source, why)
+            lost[artifact.source] = why
+            log.warning("%s: the artifact %s was not kept: %s", box.name, source, why)
         await asyncio.to_thread(remove, target)
         return _entry(artifact, folder, target, "failed")
     empty = target.is_dir() and not any(target.iterdir())

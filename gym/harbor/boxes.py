@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gym.errors import UserError
@@ -14,7 +14,9 @@ from gym.harbor.config import Healthcheck, User
 from gym.harbor.task import Container
 from gym.harbor.variables import fill_env
 from gym.sandbox.interface import ExecResult, ImageFacts, Network, Resources, Sandbox, SandboxProvider, SandboxSpec
+from gym.sandbox.programs import FIND, SYSTEM_PATH, path_of
 from gym.servers.contract import SandboxAccess, SandboxConnection
+from gym.servers.lending import take_back
 
 ROOT = "0"
 LOGS = ("/logs/agent", "/logs/verifier", "/logs/artifacts")
@@ -33,6 +35,13 @@ for shell in /bin/bash /usr/bin/bash /usr/local/bin/bash; do [ ! -x "$shell" ] |
 exec /bin/sh "$1"
 """
 
+# $1 is the folder, $2 its owner or nothing.
+WORKDIR = r"""
+[ ! -d "$1" ] || exit 0
+rm -f -- "$1"
+mkdir -p -- "$1" && { [ -z "$2" ] || chown "$2" "$1"; }
+"""
+
 # As Docker Compose starts it for Harbor: the image's own entrypoint, in front of something that waits.
 ENTRYPOINT = 'setsid "$@" sh -c "sleep infinity" >/dev/null 2>&1 </dev/null & true'
 
@@ -44,14 +53,20 @@ class Box:
     Attributes:
         workdir: Where its commands start.
         provider: Block of its provider.
+        name: What messages call it: the rollout that it is of.
         user: Who its commands run as that name nobody; None where that is not known.
+        path: PATH of our own scripts; see `gym.sandbox.programs`.
+        image_path: PATH of everybody else's, as it was before an agent came.
     """
 
     sandbox: Sandbox
     workdir: str
     provider: str
     image: ImageFacts
+    name: str = ""
     user: str | None = None
+    path: str = SYSTEM_PATH
+    image_path: str = SYSTEM_PATH
 
     async def run(
         self,
@@ -80,11 +95,14 @@ class Box:
         except UserError as error:
             raise EpisodeFailure("configuration", str(error)) from error
 
-    async def as_root(self, script: str, *words: str, timeout_seconds: float = OUR_SECONDS) -> ExecResult:
+    async def as_root(self, script: str, *words: str, max_output_bytes: int = 65536) -> ExecResult:
         """Runs a small script of ours; `words` are its $1, $2, ..."""
-        return await self.run(
-            ["/bin/sh", "-c", script, "sh", *words], user=ROOT, cwd="/", timeout_seconds=timeout_seconds
-        )
+        argv = ["/bin/sh", "-c", script, "sh", *words]
+        return await self.run(argv, user=ROOT, env={"PATH": self.path}, cwd="/", max_output_bytes=max_output_bytes)
+
+    async def make_workdir(self) -> None:
+        """Makes the folder where commands start, if it is gone, or something else has its place."""
+        await self.as_root(WORKDIR, self.workdir, self.user or "")
 
     def lent(self, user: User | None, *, keeps_services: bool) -> SandboxAccess:
         """What an agent gets to work in it."""
@@ -93,6 +111,14 @@ class Box:
         more = {"user": None if user is None else str(user), "keeps_services": keeps_services or None}
         # Only what is set goes out: not every agent knows these.
         return access.model_copy(update={name: value for name, value in more.items() if value is not None})
+
+    async def take_back(self) -> None:
+        """Ends the loan. What runs goes on: services of the image, and those of the agent's that may be the outcome.
+
+        Raises:
+            EpisodeFailure: `sandbox_lost`.
+        """
+        await take_back(self.sandbox, keep_running=True)
 
     async def put(self, source: Path | bytes, target: str) -> None:
         """Copies a file or folder into it, readable for all.
@@ -139,8 +165,12 @@ async def start(
         sandbox = await provider.create(spec)
     except UserError as error:
         raise EpisodeFailure("configuration", str(error)) from error
-    box = Box(sandbox, workdir, block, image, (image.user or ROOT) if provider.capabilities.root else None)
+    name = labels.get("rollout", sandbox.id)
+    box = Box(sandbox, workdir, block, image, name, (image.user or ROOT) if provider.capabilities.root else None)
     try:
+        said = await box.run(["/bin/sh", "-c", f'echo "$PATH"\n{FIND}'], user=ROOT, cwd="/")
+        image_path, _, needed = said.stdout_text.partition("\n")
+        box = replace(box, path=path_of(needed), image_path=image_path)
         await box.as_root('mkdir -p "$@" && chmod 777 "$@"', *LOGS)
         if image.entrypoint:
             await box.run(["/bin/sh", "-c", ENTRYPOINT, "sh", *image.entrypoint])

@@ -13,7 +13,7 @@ from typing import Any
 from gym.apis.responses import ResponsesRequest
 from gym.errors import UserError
 from gym.failures import EpisodeFailure
-from gym.harbor import artifacts, shared, verifier
+from gym.harbor import artifacts, programs, shared, verifier
 from gym.harbor.boxes import Box, start, told, wait_until_healthy
 from gym.harbor.config import NetworkMode, User
 from gym.harbor.fit import network_of
@@ -104,7 +104,6 @@ class Trial:
         Raises:
             EpisodeFailure: Something failed, and nothing is said about the outcome.
         """
-        await self.turns.close_lost(len(self.task.steps))
         for name in ("agent", "verifier", "artifacts", "steps"):
             # Of an earlier start of the run: nothing of it may be taken for this one's.
             await asyncio.to_thread(artifacts.remove, self.folder / name)
@@ -115,14 +114,17 @@ class Trial:
             self._mode = first.mode
             if (check := self.task.environment.config.healthcheck) is not None:
                 await wait_until_healthy(box, check, None)
-            before = await shared.look(box)
+        before: shared.Before | None = None
         for step in self.task.steps:
             async with self.episode.step("seed", "seed_step"):
                 await self._change_network(box, step.agent.network, asks_model=self.place.asks_model)
                 await self._prepare(box, step)
-            await self._act(box, step, request)
+                # What the task itself has set up is no agent's doing.
+                before = before or await shared.look(box)
+            notes = await self._act(box, step, request, before)
             async with self.episode.step("verification"):
                 result = await self._verify(box, step, before, stopping)
+            result.notes[:0] = notes
             self.results.append(result)
             if result.missed is not None:
                 break
@@ -162,7 +164,8 @@ class Trial:
         if (skills := self.task.environment.config.skills_dir) is not None:
             await _give_skills(box, skills, user)
 
-    async def _act(self, box: Box, step: Step, request: ResponsesRequest) -> None:
+    async def _act(self, box: Box, step: Step, request: ResponsesRequest, before: shared.Before) -> list[str]:
+        """The agent's turn; then the image's own programs are put back. Returns notes on that."""
         seconds = step.agent.timeout_seconds
         bound = None if seconds is None else seconds * self.place.multipliers.agent
         asked = request_of(request, step.instruction, bound, self.data, step.index)
@@ -171,11 +174,14 @@ class Trial:
         servers = grants(self.task.environment.config.mcp_servers, self.place.environment)
         try:
             told = await self.turns.take(step.index, asked, access, servers)
+            await box.take_back()
+            notes = await programs.mend(box, before.programs)
         finally:
             with suppress(EpisodeFailure, OSError):
                 await box.sandbox.download(AGENT_LOGS, self._kept(step) / "agent", max_bytes=AGENT_LOGS_BYTES)
         if told.observations is not None:
             await self._keep_trajectory(box, step, told)
+        return notes
 
     async def _keep_trajectory(self, box: Box, step: Step, told: Told) -> None:
         """What a harness did, as ATIF: beside its logs, and where a verifier in the same sandbox looks for it."""
@@ -193,8 +199,10 @@ class Trial:
 
     async def _verify(self, box: Box, step: Step, before: shared.Before, stopping: Cleanup) -> StepResult:
         kept = self._kept(step)
+        await box.make_workdir()
         notes = await artifacts.run_hooks(box, step.verifier.collect)
         collected = await artifacts.collect(box, step.artifacts, kept / "artifacts")
+        notes += collected.notes
         is_last = step is self.task.steps[-1]
         order = verifier.Order(
             box=box,
@@ -218,7 +226,7 @@ class Trial:
         return StepResult(step.name, outcome.rewards, outcome.output, [*notes, *outcome.notes], missed)
 
     async def _apart(
-        self, order: verifier.Order, step: Step, container: Container, collected: list[artifacts.Entry]
+        self, order: verifier.Order, step: Step, container: Container, collected: artifacts.Collected
     ) -> verifier.Outcome:
         """Verifies in a fresh container, which gets the artifacts and nothing else of the agent's."""
         network = network_of(step.verifier.network, asks_model=False)

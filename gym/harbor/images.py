@@ -16,6 +16,7 @@ from gym.errors import Problem, UserError
 from gym.failures import EpisodeFailure
 from gym.harbor.task import Container, Task
 from gym.sandbox.interface import ImageBuild, ImageFacts, OnImageProgress, SandboxProvider
+from gym.sandbox.spec import TASK_LABEL
 
 REPOSITORY = "gym-harbor"
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ async def image_of(
         return await provider.image(container.docker_image, on_progress)
     name = await asyncio.to_thread(tag, container.context)
     seconds = container.config.build_timeout_sec * build_multiplier
-    order = ImageBuild(name, container.context, seconds, {"gym.task": task.name})
+    order = ImageBuild(name, container.context, seconds, {TASK_LABEL: task.name})
     return await provider.build(order, on_progress)
 
 

@@ -1,28 +1,38 @@
 """What an agent could have prepared in a sandbox that its verifier shares, and what is done about it.
 
 Services that the agent has left, such as a web server, go on: tasks are about them. So this cannot be as strong as a
-verifier with a container of its own. What is kept up: nothing of the verifier is there before the agent has ended; what
-writes where only the verifier should write is ended, and the tests run once more; and a script in front of an
-interpreter of the image is passed over. What a root agent does to the image's own programs is not seen.
+verifier with a container of its own. What is kept up: nothing of the verifier is there before the agent has ended; a
+process that serves nothing is ended before; what meddles with tests, results or programs is ended too, and the tests
+run once more; and they run by the programs of the image (`gym.harbor.programs`, `gym.harbor.aside`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import secrets
-from collections.abc import Mapping, Sequence
+import re
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gym.failures import EpisodeFailure
-from gym.harbor.boxes import Box
+from gym.harbor import programs
+from gym.harbor.boxes import ROOT, Box
+from gym.harbor.programs import Programs
 
-INTERPRETERS = ("sh", "bash", "env", "python", "python3", "uv", "uvx", "pytest")
-"""Programs by which tests run, looked up in PATH."""
-
+FOLDER = re.compile(r"/proc/(\d+)/fd:")
+SOCKET = re.compile(r"-> socket:\[(\d+)\]$")
 END_ROUNDS = 50
+START_SECONDS = 10.0
+"""How long a server may take until it listens, from the start of its process."""
 
-# Prints `process <pid>:<start time> <name>` of all processes but this one, its ancestors and the container's first.
+TICKS = 100
+"""In which the kernel tells start times, per second."""
+
+# Prints `process <pid>:<start time> <parent> <session> <name>` of all processes but this one, its ancestors and the
+# first of the container.
 PROCESSES = r"""
 mine=" 1 "
 pid=$$
@@ -38,88 +48,191 @@ for file in /proc/[0-9]*/stat; do
     case $line in Z*) continue ;; esac
     set -- $line
     # A name with a line break in it hides the rest.
-    [ "$#" -ge 20 ] || { echo "process $pid:0 unreadable"; continue; }
+    [ "$#" -ge 20 ] || { echo "process $pid:0 0 0 unreadable"; continue; }
     # The first process of the container waits by a sleep; nobody else gets into its session.
     [ "$2:$4:$name" != 1:1:sleep ] || continue
-    shift 19
-    echo "process $pid:$1 $name"
+    echo "process $pid:${20} $2 $4 $name"
 done
 """
 
-# Prints `<kind> <name> <path>` of each program: kind is `elf` for a machine program, else `script`.
-LOOKUP = r"""
-for name in "$@"; do
-    path=$(command -v "$name" 2>/dev/null) || continue
-    case $path in /*) ;; *) continue ;; esac
-    kind=script
-    [ "$(head -c 4 "$path" 2>/dev/null | tail -c 3)" != ELF ] || kind=elf
-    echo "$kind $name $path"
-done
+# Prints `time <seconds since 1970> <seconds since the machine started>`.
+CLOCKS = 'read -r up idle </proc/uptime; echo "time $(date +%s) $up"'
+
+# Prints `<user>:<group>` of each of some processes.
+OWNERS = r"""
+for pid in "$@"; do
+    user= group=
+    while read -r key value rest; do
+        case $key in Uid:) user=$value ;; Gid:) group=$value ;; esac
+    done <"/proc/$pid/status"
+    [ -z "$user" ] || echo "$user:$group"
+done 2>/dev/null
+true
 """
+
+# Prints the tables of sockets, and then, by process, what is open.
+SOCKETS = r"""
+cd /proc/net && for table in tcp tcp6 udp udp6 unix; do echo "table $table"; cat "$table"; done 2>/dev/null
+ls -l /proc/[0-9]*/fd 2>/dev/null
+true
+"""
+SOCKETS_BYTES = 8 * 1024 * 1024
 
 # True (0) when something has appeared in the folder $1 within a moment.
 DISTURBED = 'sleep 0.4; [ -n "$(ls -A "$1" 2>/dev/null)" ]'
 
 
 @dataclass(frozen=True)
-class Before:
-    """What was there before the agent came: processes, and where the interpreters are.
+class Process:
+    """A process that has come since.
 
     Attributes:
+        age_seconds: How long it has been running.
+    """
+
+    pid: str
+    parent: str
+    session: str
+    name: str
+    age_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was there before the agent came.
+
+    Attributes:
+        processes: Each as `<pid>:<start time>`.
         seconds: When that was, by the sandbox's clock.
     """
 
     processes: frozenset[str]
-    programs: Mapping[str, str]
+    programs: Programs
     seconds: str
-
-
-@dataclass(frozen=True)
-class Since:
-    """What has come since.
-
-    Attributes:
-        processes: Names by `<pid>:<start time>`.
-        passed_over: Interpreters of the image that a script now stands in front of, with their own path.
-    """
-
-    processes: Mapping[str, str]
-    passed_over: Mapping[str, str]
 
 
 async def look(box: Box) -> Before:
     """Remembers what is there."""
-    processes, programs, seconds = await _seen(box)
-    return Before(frozenset(processes), {name: path for name, (_, path) in programs.items()}, seconds)
+    processes, seconds = await _seen(box)
+    return Before(frozenset(processes), await programs.look(box), seconds)
 
 
-async def since(box: Box, before: Before) -> Since:
-    """What has come since, as far as it could serve to deceive a verifier."""
-    processes, programs, _ = await _seen(box)
-    return Since(
-        {key: name for key, name in processes.items() if key not in before.processes},
-        {
-            name: path
-            for name, path in before.programs.items()
-            if name in programs and programs[name][1] != path and programs[name][0] == "script"
-        },
-    )
+async def since(box: Box, before: Before) -> list[Process]:
+    """The processes that have come since, but for those that the ones of before have started."""
+    seen, _ = await _seen(box)
+    parents = {process.pid: process.parent for process in seen.values()}
+    old = {process.pid for key, process in seen.items() if key in before.processes}
+
+    def is_new(pid: str) -> bool:
+        while pid in parents and pid not in old:
+            pid = parents[pid]
+        return pid not in old
+
+    return [process for process in seen.values() if is_new(process.pid)]
 
 
-async def end(box: Box, before: Before) -> None:
-    """Kills all processes that have come since.
+async def end(box: Box, before: Before, *, keeps_services: bool = False) -> list[str]:
+    """Kills the processes that have come since: all, or those that serve nothing. Returns their names.
 
     Raises:
         EpisodeFailure: `termination_unconfirmed`: some are still there.
     """
+    if keeps_services:
+        await _wait_for_servers(box, before)
+    names = set[str]()
     for _ in range(END_ROUNDS):
-        found = (await since(box, before)).processes
+        found = await (_idle if keeps_services else since)(box, before)
         if not found:
-            return
-        pids = [key.partition(":")[0] for key in found]
-        await box.as_root('kill -KILL "$@" 2>/dev/null; true', *pids)
-    message = f"processes that the agent left could not be ended: {', '.join(sorted(set(found.values())))[:200]}"
+            return sorted(names)
+        names.update(process.name for process in found)
+        await box.as_root('kill -KILL "$@" 2>/dev/null; true', *(process.pid for process in found))
+    message = f"processes that the agent left could not be ended: {told(names)}"
     raise EpisodeFailure("termination_unconfirmed", message, stage="verification")
+
+
+async def _idle(box: Box, before: Before) -> list[Process]:
+    """Those that have come since and serve nothing."""
+    found = await since(box, before)
+    kept = serving(found, await _listening(box, found)) if found else set()
+    return [process for process in found if process.pid not in kept]
+
+
+async def _wait_for_servers(box: Box, before: Before) -> None:
+    """Waits for what has just been started: it may be about to listen."""
+    until = None
+    while idle := await _idle(box, before):
+        now = asyncio.get_running_loop().time()
+        until = until or now + START_SECONDS - max(0.0, min(process.age_seconds for process in idle))
+        if now >= until:
+            return
+        await asyncio.sleep(0.25)
+
+
+def serving(found: Sequence[Process], listening: Collection[str]) -> set[str]:
+    """The processes of services: those that listen, and all that are of their family or in their session.
+
+    A server has workers, and perhaps somebody who starts it again; none of them need listen itself.
+    """
+    family = {process.pid: process.pid for process in found}
+
+    def head(pid: str) -> str:
+        while family[pid] != pid:
+            pid = family[pid]
+        return pid
+
+    first_of = dict[str, str]()
+    for process in found:
+        if process.parent in family:
+            family[head(process.pid)] = head(process.parent)
+        if process.session not in ("", "0"):
+            family[head(process.pid)] = head(first_of.setdefault(process.session, process.pid))
+    heads = {head(pid) for pid in listening if pid in family}
+    return {pid for pid in family if head(pid) in heads}
+
+
+def told(names: Iterable[str]) -> str:
+    """Names of processes in a few words."""
+    return ", ".join(sorted(set(names)))[:200]
+
+
+async def _listening(box: Box, found: Sequence[Process]) -> set[str]:
+    """Those of some processes that have a socket where somebody can reach them.
+
+    Root may not look into processes of others in a container, but they themselves may, unless a process has changed its
+    user. Such a one counts as a server where nobody who can be seen has a socket that somebody listens on.
+    """
+    owners = (await box.as_root(OWNERS, *(process.pid for process in found))).stdout_text.split()
+    opened: dict[str, set[str]] = {}
+    sockets = set[str]()
+    for user in dict.fromkeys([ROOT, *owners]):
+        with suppress(EpisodeFailure):
+            words = ["/bin/sh", "-c", SOCKETS]
+            said = await box.run(words, user=user, env={"PATH": box.path}, cwd="/", max_output_bytes=SOCKETS_BYTES)
+            sockets |= _read_sockets(said.stdout_text, opened)
+    seen = {pid for pid, inodes in opened.items() if inodes & sockets}
+    if sockets.difference(*opened.values()):
+        seen |= {process.pid for process in found if process.pid not in opened}
+    return seen
+
+
+def _read_sockets(text: str, opened: dict[str, set[str]]) -> set[str]:
+    """Inodes of the sockets that somebody listens on; adds to `opened` which sockets each process has."""
+    sockets = set[str]()
+    table = pid = ""
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith("table "):
+            table = line[6:]
+        elif match := FOLDER.fullmatch(line):
+            table, pid = "", match[1]
+        elif table == "unix" and len(words) > 6 and words[3] == "00010000":
+            sockets.add(words[6])
+        elif table.startswith(("tcp", "udp")) and len(words) > 9 and words[3] == ("0A" if table[0] == "t" else "07"):
+            sockets.add(words[9])
+        elif not table and " -> " in line:
+            inodes = opened.setdefault(pid, set())
+            inodes.update(SOCKET.findall(line))
+    return sockets
 
 
 async def is_disturbed(box: Box, folder: str) -> bool:
@@ -128,42 +241,46 @@ async def is_disturbed(box: Box, folder: str) -> bool:
 
 
 async def is_changed(box: Box, folders: Sequence[Path], target: str) -> bool:
-    """Whether files that were uploaded are not what they were; folders later in the list lie over earlier ones."""
-    wanted: dict[str, str] = {}
+    """Whether files that were uploaded are gone, or not what they were; later folders lie over earlier ones.
+
+    They are copied here and compared.
+    """
+    wanted: dict[str, bytes] = {}
     for folder in folders:
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink():
-                name = f"{target}/{path.relative_to(folder).as_posix()}"
-                wanted[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    said = await box.as_root('sha256sum -- "$@" 2>/dev/null', *wanted)
-    found = {name: digest for digest, _, name in (line.partition("  ") for line in said.stdout_text.splitlines())}
-    return any(found.get(name, digest) != digest for name, digest in wanted.items())
+                wanted[path.relative_to(folder).as_posix()] = _digest(path)
+    with tempfile.TemporaryDirectory(prefix="gym-tests-") as scratch:
+        found = Path(scratch) / "tests"
+        try:
+            await box.sandbox.download(target, found)
+        except OSError:
+            return True
+        return await asyncio.to_thread(_differs, wanted, found)
 
 
-async def clean_path(box: Box, programs: Mapping[str, str]) -> str:
-    """PATH by which these programs are those of the image; in front is a folder that is made for it."""
-    folder = f"/.gym-{secrets.token_hex(6)}"
-    for name, path in programs.items():
-        # Not a link: an interpreter finds what belongs to it by its own path.
-        await box.put(f'#!/bin/sh\nexec "{path}" "$@"\n'.encode(), f"{folder}/{name}")
-    said = await box.as_root('chmod -R 755 "$1"; printf %s "$PATH"', folder)
-    return f"{folder}:{said.stdout_text}"
+def _differs(wanted: dict[str, bytes], found: Path) -> bool:
+    paths = ((found / name, digest) for name, digest in wanted.items())
+    return any(path.is_symlink() or not path.is_file() or _digest(path) != digest for path, digest in paths)
 
 
-async def _seen(box: Box) -> tuple[dict[str, str], dict[str, tuple[str, str]], str]:
-    """Processes, kind and path of the interpreters, and the time."""
-    said = await box.as_root(f'echo "time $(date +%s)"\n{LOOKUP}\n{PROCESSES}', *INTERPRETERS)
-    seconds = ""
-    processes: dict[str, str] = {}
-    programs: dict[str, tuple[str, str]] = {}
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+async def _seen(box: Box) -> tuple[dict[str, Process], str]:
+    """Processes, each by `<pid>:<start time>`, and the time."""
+    said = await box.as_root(f"{CLOCKS}\n{PROCESSES}", max_output_bytes=SOCKETS_BYTES)
+    processes: dict[str, Process] = {}
+    seconds, up = "", 0.0
     for line in said.stdout_text.splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "time":
-            seconds = rest
+            seconds, _, running = rest.partition(" ")
+            up = float(running or 0)
         elif kind == "process":
-            key, _, name = rest.partition(" ")
-            processes[key] = name
-        elif kind in ("elf", "script"):
-            name, _, path = rest.partition(" ")
-            programs[name] = (kind, path)
-    return processes, programs, seconds
+            key, parent, session, name = rest.split(" ", 3)
+            pid, _, start = key.partition(":")
+            processes[key] = Process(pid, parent, session, name, up - int(start) / TICKS)
+    return processes, seconds

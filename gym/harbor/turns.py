@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym.apis.responses import ResponsesRequest, ResponsesResponse, Usage
-from gym.environment_servers.single_agent_turn.app import persistently
 from gym.failures import EpisodeFailure
 from gym.harbor.config import McpServer
 from gym.harbor.rows import HarborTaskData
 from gym.harbor.variables import fill_headers
+from gym.servers.asking import persistently
 from gym.servers.base import ServerContext
 from gym.servers.contract import (
     ACTIVATION_SECONDS,
@@ -107,8 +107,10 @@ class Turns:
                 tool_accesses=list(servers),
                 sandbox_access=access,
             )
-            answer = await self.context.client.post(
-                self.server, "/v1/agent_sessions", opening, AgentSessionResponse, headers=headers
+            answer = await persistently(
+                lambda: self.context.client.post(
+                    self.server, "/v1/agent_sessions", opening, AgentSessionResponse, headers=headers
+                )
             )
             cookies.update(answer.cookies)
         async with episode.step("agent"):
@@ -127,12 +129,10 @@ class Turns:
         self.told.add(activation.body, closed[-1].agent_observations)
         return Told(activation.body, closed[-1].agent_observations)
 
-    async def close_lost(self, steps: int) -> None:
-        """Closes what earlier tries may have left open, whose end nobody has seen."""
-        for lost in self.episode.tries.lost_before(self.episode.request.episode_id):
-            async with self.episode.step("cleanup", "close_lost"):
-                for number in range(steps):
-                    await self.episode.clean_or_note(self._closing_lost(lost, number))
+    async def close_lost(self, lost: EpisodeId, steps: int) -> None:
+        """Closes what an earlier try may have left open, whose end nobody has seen."""
+        for number in range(steps):
+            await self.episode.clean_or_note(self._closing_lost(lost, number))
 
     def _closing_lost(self, lost: EpisodeId, number: int) -> Cleanup:
         name = _session(self.episode.tries.session_name(lost), number)

@@ -12,12 +12,11 @@ import errno
 import logging
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gym.failures import EpisodeFailure
-from gym.harbor import shared
+from gym.harbor import aside, programs, shared
 from gym.harbor.boxes import RUN_SCRIPT, Box, told
 from gym.harbor.rewards import Rewards, read_rewards, report_file
 from gym.harbor.task import VerifierPhase
@@ -27,6 +26,7 @@ TESTS, LOGS = "/tests", "/logs/verifier"
 STDOUT = f"{LOGS}/test-stdout.txt"
 OUTPUT_BYTES = 16 * 1024
 RESULTS = ("reward.json", "reward.txt", "test-stdout.txt")
+UNREAD = ("reward_missing", "reward_empty", "reward_unreadable")
 REWARD_BYTES = 1024 * 1024
 KEPT_BYTES = 64 * 1024 * 1024
 log = logging.getLogger(__name__)
@@ -115,39 +115,39 @@ async def verify_apart(order: Order) -> Outcome:
 async def verify_shared(order: Order, before: shared.Before) -> Outcome:
     """Verifies in the agent's sandbox, on what the agent left there.
 
-    Where something writes into the place of the tests or of their results, everything that the agent left running is
-    ended, and the tests run again.
+    What serves nothing is ended first. Where something that serves writes into the place of the tests or of their
+    results, or changes programs, everything that the agent left running is ended, and the tests run again.
 
     Raises:
         EpisodeFailure: The verifier failed; nothing can be said about the outcome.
     """
     box = order.box
-    since = await shared.since(box, before)
-    services, programs = since.processes, since.passed_over
-    notes = [f"the agent left running: {', '.join(sorted(set(services.values())))[:200]}"] if services else []
-    if services and not order.keeps_services:
-        await shared.end(box, before)
-        notes.append("it was ended")
-        services = {}
-    await _set_up(order, before)
+    # First of all: the next step asks these programs.
+    notes = await programs.mend(box, before.programs)
+    if ended := await shared.end(box, before, keeps_services=order.keeps_services):
+        what = "that serves nothing " if order.keeps_services else ""
+        notes.append(f"what the agent left running {what}was ended: {shared.told(ended)}")
+    if services := await shared.since(box, before):
+        notes.append(f"the agent left running: {shared.told(one.name for one in services)}")
+    notes += await _prepare(order, before)
     env = dict(order.env)
-    if programs:
-        notes.append(f"scripts stand in front of {', '.join(programs)}; the tests use those of the image")
-        env = {"PATH": await shared.clean_path(box, programs), **env}
+    if forged := await programs.passed_over(box, before.programs):
+        notes.append(f"forgeries stand in front of {', '.join(forged)[:200]}; the tests use those of the image")
+        env = {"PATH": await programs.front(box, forged), **env}
     clean = not services
     if not clean and await shared.is_disturbed(box, LOGS):
-        notes.append(await _ended(order, before, "results appeared before the tests ran"))
+        notes += await _ended(order, before, "results appeared before the tests ran")
         clean = True
     try:
         outcome = await _grade(order, env)
-    except EpisodeFailure:
-        if clean or not await _meddled(order):
+    except EpisodeFailure as failure:
+        if clean or not (failure.kind in UNREAD or await _meddled(order, before)):
             raise
     else:
-        if clean or not await _meddled(order):
+        if clean or not await _meddled(order, before):
             outcome.notes[:0] = notes
             return outcome
-    notes.append(await _ended(order, before, "tests or results were changed while the tests ran"))
+    notes += await _ended(order, before, "tests, results or programs were changed while the tests ran")
     outcome = await _grade(order, env)
     outcome.notes[:0] = notes
     return outcome
@@ -159,18 +159,29 @@ async def forget(box: Box, phase: VerifierPhase) -> None:
     await box.as_root('rm -rf -- "$@"; mkdir -p "$1"; chmod 777 "$1"', *folders)
 
 
-async def _meddled(order: Order) -> bool:
-    """Whether somebody changes the tests, or writes results when the tests are over."""
-    await order.box.as_root('rm -rf -- "$1"; mkdir -p -- "$1"', LOGS)
-    tests = list(order.phase.tests)
-    return await shared.is_disturbed(order.box, LOGS) or await shared.is_changed(order.box, tests, TESTS)
+async def _meddled(order: Order, before: shared.Before) -> bool:
+    """Whether somebody changes tests or programs, or writes results when the tests are over."""
+    box = order.box
+    await box.as_root('rm -rf -- "$1"; mkdir -p -- "$1"', LOGS)
+    if await shared.is_disturbed(box, LOGS) or await shared.is_changed(box, list(order.phase.tests), TESTS):
+        return True
+    return bool(await programs.mend(box, before.programs))
 
 
-async def _ended(order: Order, before: shared.Before, why: str) -> str:
+async def _ended(order: Order, before: shared.Before, why: str) -> list[str]:
     await shared.end(order.box, before)
+    log.warning("%s: %s", order.box.name, why)
+    return [f"{why}: everything that the agent left running was ended", *await _prepare(order, before)]
+
+
+async def _prepare(order: Order, before: shared.Before) -> list[str]:
+    """Everything as the tests need it, but for what runs; returns notes on what had to be done."""
+    box = order.box
+    notes = await programs.mend(box, before.programs)
+    notes += await aside.set_aside(box, before.programs, before.seconds)
+    await box.make_workdir()
     await _set_up(order, before)
-    log.warning("%s: %s", order.box.sandbox.id, why)
-    return f"{why}: everything that the agent left running was ended"
+    return notes
 
 
 async def _set_up(order: Order, before: shared.Before | None) -> None:
@@ -182,7 +193,7 @@ async def _set_up(order: Order, before: shared.Before | None) -> None:
     if emptied.exit_code:
         raise _failed("verifier_crashed", f"the place of the results cannot be emptied: {told(emptied)}")
     if emptied.stdout:
-        log.warning("%s: links to the verifier were removed: %s", box.sandbox.id, emptied.stdout_text.split())
+        log.warning("%s: links to the verifier were removed: %s", box.name, emptied.stdout_text.split())
     for folder in phase.tests:
         await box.put(folder, TESTS)
     await box.as_root("chmod -R a+rX /tests; chmod a+x /tests/test.sh")
@@ -191,10 +202,14 @@ async def _set_up(order: Order, before: shared.Before | None) -> None:
 async def _grade(order: Order, env: Mapping[str, str]) -> Outcome:
     words = ["/bin/sh", "-c", RUN, "sh", f"{TESTS}/test.sh", STDOUT]
     result = await order.box.run(words, user=order.phase.user, env=env, timeout_seconds=order.timeout_seconds)
-    left = await _take(order)
+    left, odd = await _take(order)
     output = order.mask((left.get("test-stdout.txt") or b"")[-OUTPUT_BYTES:].decode("utf-8", "replace").strip())
     if result.timed_out:
         raise _failed("verifier_timeout", f"the tests were not done in {order.timeout_seconds:g} s{_end(output)}")
+    for name in RESULTS[:2]:
+        if name in odd:
+            what = f"{name} is a link, a folder or something else than a file"
+            raise _failed("reward_unreadable", f"{what}{_how(result, output)}")
     try:
         rewards = read_rewards(left.get("reward.json"), left.get("reward.txt"))
     except EpisodeFailure as failure:
@@ -215,31 +230,48 @@ async def _refuse_untested(order: Order, rewards: Rewards, output: str) -> None:
         raise _failed("verifier_tools_missing", f"{what}{network}{_end(output)}")
 
 
-async def _take(order: Order) -> dict[str, bytes]:
-    """Copies what the verifier left to this machine; returns the files that say something about the outcome."""
+async def _take(order: Order) -> tuple[dict[str, bytes], set[str]]:
+    """Copies what the verifier left to this machine.
+
+    Returns:
+        The files that say something about the outcome, and the names of those that are none.
+    """
     await asyncio.to_thread(shutil.rmtree, order.kept, ignore_errors=True)
+    left_out: list[str] = []
     try:
-        await order.box.sandbox.download(LOGS, order.kept, max_bytes=KEPT_BYTES)
+        left_out = await order.box.sandbox.download(LOGS, order.kept, max_bytes=KEPT_BYTES)
     except OSError as error:
         what = f"more than {KEPT_BYTES} bytes" if error.errno == errno.EFBIG else str(error)
-        log.warning("the files of the verifier are not kept: %s", what)
+        log.warning("%s: the files of the verifier are not kept: %s", order.box.name, what)
         await asyncio.to_thread(order.kept.mkdir, parents=True, exist_ok=True)
         for name in RESULTS:
-            with suppress(OSError):
-                content = await order.box.sandbox.read_file(f"{LOGS}/{name}", REWARD_BYTES)
+            try:
+                content = await _end_of(order.box, name)
                 await asyncio.to_thread((order.kept / name).write_bytes, content)
-    return await asyncio.to_thread(_read, order)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                left_out.append(name)
+    return await asyncio.to_thread(_read, order, set(left_out))
 
 
-def _read(order: Order) -> dict[str, bytes]:
-    """The results; what is kept of them is masked."""
+async def _end_of(box: Box, name: str) -> bytes:
+    """A result, whole; of what the tests wrote, the end."""
+    if name == "test-stdout.txt":
+        return (await box.as_root('tail -c "$1" -- "$2"', str(OUTPUT_BYTES), STDOUT)).stdout
+    return await box.sandbox.read_file(f"{LOGS}/{name}", REWARD_BYTES)
+
+
+def _read(order: Order, left_out: set[str]) -> tuple[dict[str, bytes], set[str]]:
+    """The results, and those that are no files; what is kept of them is masked."""
     paths = [path for path in order.kept.rglob("*") if path.is_file() and not path.is_symlink()]
     found = {path.name: path.read_bytes() for path in paths if path.parent == order.kept and path.name in RESULTS}
+    odd = {path.name for path in order.kept.iterdir() if path.name in RESULTS and path.name not in found}
     for path in paths:
         text = path.read_bytes().decode("utf-8", "surrogateescape")
         if (masked := order.mask(text)) != text:
             path.write_bytes(masked.encode("utf-8", "surrogateescape"))
-    return found
+    return found, odd | (left_out & {*RESULTS})
 
 
 def _how(result: ExecResult, output: str) -> str:

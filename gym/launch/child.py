@@ -24,6 +24,7 @@ from typing import Any
 from gym.composition.redact import Redactor, Secret
 from gym.composition.roots import make_importable
 from gym.errors import EXIT_OK, EXIT_SOME_FAILED, EXIT_WRONG_INPUT, UserError
+from gym.launch.closing import close_all
 from gym.launch.in_process import Instance, calm_collector, launch
 from gym.launch.slices import Part, Slice
 from gym.sandbox.interface import Common, SandboxProvider
@@ -112,8 +113,8 @@ class Providers:
 
     async def aclose(self) -> None:
         """Stops what they created."""
-        for provider in self._open.values():
-            await provider.aclose()
+        for left in await close_all(self._open):
+            log.warning("%s", left.text)
 
 
 async def serve(told: Slice, outlet: Outlet, listener: socket.socket) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gym.errors import Problem, UserError
+from gym.launch.closing import close_all
 from gym.launch.supervised import Event
 from gym.planning.plan import Plan
 from gym.planning.resolve import Instance, KeyPath
@@ -42,8 +43,8 @@ async def prepare(plan: Plan, tell: Callable[[Event], None], tasks: Iterable[Map
             found |= await server.prepare(item.config, mine, plan.providers, steps)
         return found
     except BaseException:
-        for provider in plan.providers.values():
-            await provider.aclose()
+        for left in await close_all(plan.providers):
+            tell(left)
         raise
     finally:
         tell(Event("progress", "images", ""))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gym.capture.store import FOLDER
+from gym.launch.closing import close_all
 from gym.launch.hosting import Apart, Hosted, Place, hosted
 from gym.launch.in_process import Instance, calm_collector
 from gym.launch.slices import Part
@@ -35,7 +36,7 @@ async def serving(plan: Plan, logs: Path, tell: Callable[[Event], None]) -> Asyn
 
     Args:
         logs: Folder for the logs of servers with processes of their own. The record of model calls is beside it.
-        tell: Is told what happens to these.
+        tell: Is told what happens to these, and of sandboxes that could not be removed.
     """
     settings = plan.resolved.settings
     host = own_address() if settings.use_absolute_ip else settings.default_host
@@ -59,8 +60,8 @@ async def serving(plan: Plan, logs: Path, tell: Callable[[Event], None]) -> Asyn
             calm_collector()
             yield running
     finally:
-        for provider in plan.providers.values():
-            await provider.aclose()
+        for left in await close_all(plan.providers):
+            tell(left)
 
 
 def own_address() -> str:

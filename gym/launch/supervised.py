@@ -36,10 +36,11 @@ class Event:
 
     Attributes:
         kind: `note`; `progress`: a line that the next one replaces, empty at the end; `died`: a process ended by
-            itself and is started again; `up`: it serves again; `lost`: it is not started any more.
+            itself and is started again; `up`: it serves again; `lost`: it is not started any more; `left`: sandboxes
+            may be left behind.
     """
 
-    kind: Literal["note", "progress", "died", "up", "lost"]
+    kind: Literal["note", "progress", "died", "up", "lost", "left"]
     name: str
     text: str
 

@@ -173,6 +173,17 @@ class SandboxProvider(ABC):
         """
         return 0
 
+    async def sweep_images(self) -> int:
+        """Remove the images that were built for tasks, are not new, and have no sandbox; they are built when needed.
+
+        Returns:
+            The number of images removed.
+
+        Raises:
+            UserError: the place where they would be cannot be reached.
+        """
+        return 0
+
     @abstractmethod
     def describe(self) -> str:
         """One line for log and manifest: what isolates, in which version. Raises the same as `isolated`."""

@@ -169,6 +169,10 @@ class ImageFacts:
     entrypoint: tuple[str, ...] = ()
 
 
+TASK_LABEL = "gym.task"
+"""Label of the images that are built for tasks: the name of the task."""
+
+
 @dataclass(frozen=True)
 class ImageBuild:
     """An image to build.

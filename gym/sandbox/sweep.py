@@ -16,23 +16,27 @@ class Swept:
     Attributes:
         provider: Its name.
         removed: Sandboxes removed.
+        images: Images of tasks removed.
         problem: Why it could not be swept; empty where it was.
         found: The sandboxes that were there before.
     """
 
     provider: str
     removed: int = 0
+    images: int = 0
     problem: str = ""
     found: list[Found] = field(default_factory=list)
 
 
-async def sweep_all(providers: Iterable[SandboxProvider] | None = None) -> list[Swept]:
+async def sweep_all(providers: Iterable[SandboxProvider] | None = None, *, images: bool = False) -> list[Swept]:
     """Sweep providers, and close them.
 
     Args:
         providers: Those of a configuration; default: `local` and `docker` with their default settings.
+        images: Remove the images that were built for tasks, too.
     """
-    return [await _asked(provider, sweep=True) for provider in (_defaults() if providers is None else providers)]
+    chosen = _defaults() if providers is None else providers
+    return [await _asked(provider, sweep=True, images=images) for provider in chosen]
 
 
 async def found_all(providers: Iterable[SandboxProvider] | None = None) -> list[Swept]:
@@ -47,10 +51,11 @@ def _defaults() -> list[SandboxProvider]:
     return [LocalProvider(LocalProviderConfig()), DockerProvider(DockerProviderConfig())]
 
 
-async def _asked(provider: SandboxProvider, *, sweep: bool) -> Swept:
+async def _asked(provider: SandboxProvider, *, sweep: bool, images: bool = False) -> Swept:
     try:
         found = await provider.found()
-        return Swept(provider.name, await provider.sweep() if sweep else 0, found=found)
+        removed = await provider.sweep() if sweep else 0
+        return Swept(provider.name, removed, await provider.sweep_images() if images else 0, found=found)
     except UserError as error:
         return Swept(provider.name, problem=str(error.problems[0]))
     finally:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym.servers.contract import ACTIVATION_HEADER
+from gym.servers.rollout_path import with_rollout
 from gym.testing.subject import Json, Reply, Subject, new_id
 
 
@@ -83,6 +84,8 @@ class AgentChecks:
         )
         (await self.activate(cookies, metadata={"other": "1"})).expect(409, "a second activation with another body")
         (await self.activate({})).expect_refusal("an activation without a session cookie")
+        path = with_rollout("/v1/responses", new_id("other"))
+        (await self.subject.post(path, self.request, cookies=cookies)).expect(409, "an activation of another rollout")
         await self.closed(session)
 
     async def outlives_its_waiter(self) -> None:

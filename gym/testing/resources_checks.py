@@ -61,11 +61,16 @@ class ResourcesChecks:
         await self.close(session, cookies)
 
     async def verifies(self) -> None:
-        """A verification needs its session, and gives a verdict."""
+        """A verification needs its session, and gives a verdict; an identical one gets the same."""
         session, cookies = await self.opened()
         (await self.verify({})).expect_refusal("a verification without a session cookie")
         (await self.subject.post("/verify", {"response": 3}, cookies=cookies)).expect(422, "half a verification")
-        check_verdict((await self.verify(cookies)).expect(200, "a verification"))
+        first, second = await asyncio.gather(self.verify(cookies), self.verify(cookies))
+        verdict = first.expect(200, "a verification")
+        check_verdict(verdict)
+        for reply, which in ((second, "at the same time"), (await self.verify(cookies), "after it")):
+            again = reply.expect(200, f"an identical verification {which}")
+            assert again == verdict, f"identical verifications must get one verdict, got {verdict} and {again}"
         await self.close(session, cookies)
 
     async def closes_once(self) -> None:

@@ -19,7 +19,7 @@ from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Sessio
 from gym.servers.task_sandbox import created, labels_of
 from gym.servers.waiting import background, ended, joined
 from resources_servers.swebench_pro.grading import Grade, Limits, grade
-from resources_servers.swebench_pro.repository import Repository, is_protected, without
+from resources_servers.swebench_pro.repository import Repository, is_pristine, is_protected, without
 from resources_servers.swebench_pro.task import SwebenchProTask
 
 WORKDIR = "/app"
@@ -122,7 +122,7 @@ class SwebenchPro(ResourcesServer[SwebenchProConfig, SwebenchProTask]):
             repository = Repository(session.sandbox, task, self.config.command_timeout_seconds)
             patch, problem = await repository.patch(self.config.patch_limit_bytes)
             # What the image brought is in every work tree, and no work of the agent's.
-            patch, _ = without(patch, session.state["pristine"].__contains__)
+            patch, _ = without(patch, partial(is_pristine, session.state["pristine"]))
             patch, dropped = without(patch, partial(is_protected, task))
         await session.sandbox.stop()
         if problem is None and not patch.strip():

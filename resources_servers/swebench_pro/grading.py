@@ -7,6 +7,7 @@ nothing about the patch is made again; if none does, the verifier has failed, an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,9 @@ from resources_servers.swebench_pro.task import SwebenchProTask
 LOG_LIMIT_BYTES = 64 << 20
 TAIL_CHARACTERS = 4000
 PASSED, FAILED = "PASSED", "FAILED"
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
+BEGUN = re.compile(r"^=+ test session starts =+\s*$", re.MULTILINE)
+OVER = re.compile(r"^=+ .*\bin \d+(\.\d+)? ?s(econds)?\b.*=+\s*$", re.MULTILINE)
 Start = Callable[[str], Awaitable[Sandbox]]
 
 
@@ -47,7 +51,7 @@ class Grade:
     Attributes:
         tests: Status of each test that was found, by name.
         missing: Required tests that did not pass.
-        error: Why the patch does not fit; None for one that does.
+        error: Why the patch does not fit, or its tests count for nothing.
         output: End of what the tests printed.
     """
 
@@ -136,6 +140,12 @@ def statuses(content: bytes) -> dict[str, str] | None:
         return None
 
 
+def is_cut_short(log: str) -> bool:
+    """Whether a run of pytest began in a log, and did not come to its last line: the code under test has ended it."""
+    plain = COLOR.sub("", log)
+    return len(BEGUN.findall(plain)) > len(OVER.findall(plain))
+
+
 def _graded(task: SwebenchProTask, result: ExecResult, tests: dict[str, str] | None) -> Grade:
     """The verdict of one try.
 
@@ -147,5 +157,13 @@ def _graded(task: SwebenchProTask, result: ExecResult, tests: dict[str, str] | N
     missing = sorted(name for name in task.required if tests.get(name) != PASSED)
     if result.timed_out and missing and not any(tests.get(name) == FAILED for name in missing):
         raise Inconclusive(f"its tests took longer than {result.duration_seconds:.0f} s")
+    error = None
+    if not missing and is_cut_short(result.stdout_text + result.stderr_text):
+        if result.timed_out:
+            raise Inconclusive(f"its tests took longer than {result.duration_seconds:.0f} s")
+        missing, error = (
+            sorted(task.required),
+            "pytest was ended before it was done: what it had printed counts for nothing",
+        )
     output = (result.stdout_text + result.stderr_text)[-TAIL_CHARACTERS:]
-    return Grade(not missing, True, result.timed_out, tests, missing, None, output)
+    return Grade(not missing, True, result.timed_out, tests, missing, error, output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -41,15 +41,28 @@ set -eu
 base=$1
 export GIT_INDEX_FILE=$2
 rm -f "$GIT_INDEX_FILE"
+find . -mindepth 2 -name .git ! -path './.git/*' -prune -print | while IFS= read -r inner; do
+    place=${{inner%/.git}}
+    git ls-tree "$base" -- "${{place#./}}" | grep -q '^160000 ' || rm -rf -- "$inner"
+done
 git {plain} read-tree "$base"
 git {plain} add -A .
 git {plain} diff --cached --binary --no-ext-diff --no-textconv --no-renames --no-color "$base"
 rm -f "$GIT_INDEX_FILE"
 """
-"""The work tree as a patch, with an index of its own: that of the agent may be locked or broken."""
+"""The work tree as a patch, with an index of its own: that of the agent may be locked or broken. Repositories inside of
+it that are no submodules would be no files, or let git fail: they become plain folders."""
 
 PROTECTED = frozenset({"conftest.py", "sitecustomize.py", "usercustomize.py"})
 """Files that would change what the tests say rather than what the code does."""
+
+SETTINGS = re.compile(
+    r"\.?pytest\.(ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|jest-preset\.\w+|\.(mocharc|taprc|nycrc|jasmine)[\w.]*"
+    r"|(jest|vitest|vite|karma|ava|playwright|cypress|wdio)[\w.-]*\.(config|conf|setup|preset|workspace)[\w.-]*"
+)
+"""Settings of test runners, which are graded as the base commit or the published solution has them."""
+
+PACKAGE, RUNNER = "package.json", re.compile(rb'^\+.*"(jest|mocha|vitest|ava|tap|nyc)"\s*:', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,16 @@ class Section:
 
     path: str
     content: bytes
+
+    @property
+    def name(self) -> str:
+        """Of the file, without its folders."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def is_new(self) -> bool:
+        """The file was not there before."""
+        return re.search(rb"^new file mode ", self.content.partition(b"\n@@")[0], re.MULTILINE) is not None
 
 
 @dataclass(frozen=True)
@@ -130,16 +153,32 @@ class Repository:
         return None
 
 
-def without(patch: bytes, dropped: Callable[[str], bool]) -> tuple[bytes, list[str]]:
+def without(patch: bytes, dropped: Callable[[Section], bool]) -> tuple[bytes, list[str]]:
     """A patch without the sections of some files, and which these were."""
     found = list(sections(patch))
-    kept = b"".join(section.content for section in found if not dropped(section.path))
-    return kept, [section.path for section in found if dropped(section.path)]
+    kept = b"".join(section.content for section in found if not dropped(section))
+    return kept, [section.path for section in found if dropped(section)]
 
 
-def is_protected(task: SwebenchProTask, path: str) -> bool:
-    """Whether changes of a file are left out: the tests of the instance, and files that change what tests say."""
-    return path in task.test_files or PurePosixPath(path).name in PROTECTED
+def is_protected(task: SwebenchProTask, section: Section) -> bool:
+    """Whether a change is left out: of the tests of the instance, and of files that change what tests say.
+
+    Settings of a test runner count as such, unless the published solution changes the same file. A new package.json
+    may be part of a solution, as long as it has no such settings.
+    """
+    if section.path in task.test_files or section.name in PROTECTED:
+        return True
+    if section.name == PACKAGE:
+        sets_up = not section.is_new or RUNNER.search(section.content) is not None
+    else:
+        sets_up = SETTINGS.fullmatch(section.name) is not None
+    return sets_up and section.path not in {own.path for own in sections(task.patch.encode())}
+
+
+def is_pristine(pristine: Collection[str], section: Section) -> bool:
+    """Whether the image has brought a file; of a repository of its own, git names the folder."""
+    above = (f"{parent}/" for parent in PurePosixPath(section.path).parents)
+    return section.path in pristine or any(folder in pristine for folder in above)
 
 
 def sections(patch: bytes) -> Iterator[Section]:

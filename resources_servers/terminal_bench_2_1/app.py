@@ -65,6 +65,7 @@ class TerminalBench(ResourcesServer[TerminalBenchConfig, TerminalBenchTask]):
 
     config_type = TerminalBenchConfig
     task_type = TerminalBenchTask
+    verifies_services = True
 
     @classmethod
     def task_images(cls, task: TerminalBenchTask, config: TerminalBenchConfig) -> Iterable[str]:  # noqa: ARG003

@@ -41,6 +41,29 @@ async def test_sweep_shows_what_it_removes_and_what_is_in_use(tmp_path: Path, pr
     await provider.aclose()
 
 
+async def test_a_configuration_says_where_to_sweep(tmp_path: Path) -> None:
+    elsewhere = LocalProvider(LocalProviderConfig.model_validate({**PLAIN, "root": tmp_path / "elsewhere"}))
+    sandbox = await elsewhere.create(SandboxSpec())
+    folder = tmp_path / "elsewhere" / sandbox.id
+    record = Record.load(folder)
+    record.model_copy(update={"owner": record.owner.model_copy(update={"start_time": "1"})}).save(folder)
+    env = {"TMPDIR": str(tmp_path)}
+    assert sandbox.id not in gym("env", "sweep", cwd=tmp_path, env=env).stdout
+    where = f"sandbox.root={tmp_path / 'elsewhere'}"
+    (swept,) = json.loads(gym("env", "sweep", "--sandbox", "local", where, "--json", cwd=tmp_path, env=env).stdout)
+    assert (swept["provider"], swept["removed"], [one["id"] for one in swept["found"]]) == ("local", 1, [sandbox.id])
+    assert not folder.exists()
+    await elsewhere.aclose()
+
+
+def test_a_deployment_that_cannot_be_swept_is_told(tmp_path: Path) -> None:
+    words = ("env", "sweep", "sandbox=docker", "sandbox.host=unix:///nowhere.sock")
+    assert "unix:///nowhere.sock" in gym(*words, cwd=tmp_path, code=1).stdout
+    unset = gym("env", "sweep", "sandbox=opensandbox", cwd=tmp_path, code=2, env={"OPENSANDBOX_API_KEY": "x"})
+    assert "OPENSANDBOX_DOMAIN" in unset.stderr
+    assert "sandbx" in gym("env", "sweep", "sandbx.root=/x", cwd=tmp_path, code=2).stderr
+
+
 async def test_status_shows_the_sandboxes_of_the_servers(tmp_path: Path, provider: LocalProvider) -> None:
     sandbox = await provider.create(SandboxSpec(labels={"rollout": "r1"}))
     ticks = state.started_ticks(os.getpid())

@@ -34,6 +34,19 @@ FAILING: dict[str, tuple[str, dict[str, str | None], str, str]] = {
     "no reward": (BASE, {"tests/test.sh": "exit 1"}, "reward_missing", "exit code 1"),
     "an empty reward": (BASE, {"tests/test.sh": "touch /logs/verifier/reward.json"}, "reward_empty", "reward.json"),
     "a text": (BASE, {"tests/test.sh": "echo well > /logs/verifier/reward.txt"}, "reward_unreadable", "'well'"),
+    "a link": (
+        BASE,
+        {"tests/test.sh": "echo 1 > /r; ln -s /r /logs/verifier/reward.txt"},
+        "reward_unreadable",
+        "a link",
+    ),
+    "a folder": (BASE, {"tests/test.sh": "mkdir -p /logs/verifier/reward.json"}, "reward_unreadable", "a folder"),
+    "a long artifact": (
+        f'artifacts = ["/app"]\n{BASE}workdir = "/app"\n[verifier]\nenvironment_mode = "separate"',
+        {"solution/solve.sh": "truncate -s 300M /app/long"},
+        "artifact_lost",
+        "/app was not kept: more than 268435456 bytes",
+    ),
     "no tools": (BASE, {"tests/test.sh": CTRF}, "verifier_tools_missing", "its network is no-network"),
     "no time": (
         f"{BASE}[verifier]\ntimeout_sec = 0.5",
@@ -188,8 +201,12 @@ async def test_an_image_is_used_as_it_is(provider: SandboxProvider, tmp_path: Pa
 async def test_each_phase_has_its_network(provider: SandboxProvider, tmp_path: Path) -> None:
     """Also where all of them share a sandbox; a service goes on."""
     look = "cd /sys/class/net && ls -d [!l]* 2>/dev/null | wc -l"
-    serve = "setsid sleep 600 >/dev/null 2>&1 </dev/null &"
-    checks = f'[ "$(cat /tmp/agent)" = "$AGENT" ] && [ "$({look})" = "$VERIFIER" ] && grep -qs sleep /proc/[0-9]*/comm'
+    serve = (
+        "setsid python3 -u -m http.server 8000 >/tmp/log 2>&1 </dev/null & until [ -s /tmp/log ]; do sleep 0.1; done"
+    )
+    checks = (
+        f'[ "$(cat /tmp/agent)" = "$AGENT" ] && [ "$({look})" = "$VERIFIER" ] && grep -qs python3 /proc/[0-9]*/comm'
+    )
     steps = {"one": ("no-network", "public"), "two": ("public", "no-network")}
     numbers = {"public": 1, "no-network": 0}
     toml, files = '[environment]\ndocker_image = "gym-base"\n', dict[str, str | None]()
@@ -227,6 +244,17 @@ async def test_secrets_are_masked_in_what_is_kept(
     await world.stop()
 
 
+async def test_what_runs_out_of_time_or_says_too_much_is_graded(provider: SandboxProvider, tmp_path: Path) -> None:
+    script = "head -c 80000000 /dev/zero; echo; echo said; echo 1 > /logs/verifier/reward.txt"
+    files = {"tests/test.sh": script, "solution/solve.sh": "sleep 60"}
+    task = folder(tmp_path / "task", f"{BASE}[agent]\ntimeout_sec = 2", files)
+    world = build(OracleAgent, provider, tmp_path)
+    result = await world.result(task)
+    assert result.reward == 1.0
+    assert (result.model_extra or {})["verifier_output"].endswith("\nsaid")
+    await world.stop()
+
+
 async def test_a_changed_folder_and_what_cannot_be_had_are_refused(provider: SandboxProvider, tmp_path: Path) -> None:
     task = folder(tmp_path / "task", BASE)
     world = build(OracleAgent, provider, tmp_path)
@@ -259,7 +287,15 @@ class Returning(OracleAgent):
 
 
 async def test_each_step_lends_anew_and_services_go_on(provider: SandboxProvider, tmp_path: Path) -> None:
-    beat = "#!/bin/sh\nsetsid sh -c 'while :; do date +%N >/app/beat; sleep 0.02; done' >/dev/null 2>&1 </dev/null &\n"
+    beat = """#!/bin/sh
+        setsid python3 -c 'if True:
+            import pathlib, socket, time
+            port = socket.create_server(("127.0.0.1", 0))
+            while True:
+                pathlib.Path("/app/beat").write_text(str(time.time()))
+                time.sleep(0.02)' >/dev/null 2>&1 </dev/null &
+        until [ -s /app/beat ]; do sleep 0.1; done
+    """
     runs = 'a=$(cat /app/beat); sleep 0.5; [ "$a" != "$(cat /app/beat)" ]; echo $((1 - $?)) >/logs/verifier/reward.txt'
     steps = "".join(f'[[steps]]\nname = "{name}"\n' for name in ("one", "two"))
     files: dict[str, str | None] = {"tests/test.sh": None, "solution/solve.sh": None}

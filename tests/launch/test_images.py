@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from gym.launch import images
 from gym.launch.supervised import Event
 from gym.planning.plan import Plan, plan
 from gym.planning.resolve import resolve
-from tests.cli.commands import gym
+from tests.cli.commands import COMMAND, environment, gym
 from tests.planning.test_plan import COUNTER
 from tests.sandbox.conftest import IMAGE, docker
 from tests.sandbox.docker_tools import ask
@@ -127,6 +128,16 @@ def test_a_run_says_which_image_it_had_and_does_not_start_without_it(tmp_path: P
     (segment,) = json.loads((tmp_path / "out" / "provenance.json").read_text())["segments"]
     assert row["image_digest"].startswith("sha256:")
     assert segment["images"] == {IMAGE: row["image_digest"]}
+    process = subprocess.Popen(
+        [*COMMAND, "env", "start", *words[2:]], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        gym(*words, "--no-serve", "output=served", cwd=tmp_path)
+        gym("env", "stop", cwd=tmp_path)
+    (served,) = json.loads((tmp_path / "served" / "provenance.json").read_text())["segments"]
+    assert served["images"] == segment["images"]
     refused = gym(*words, "output=other", "sandbox.default_image=127.0.0.1:1/x", cwd=tmp_path, code=2)
     assert "the image `127.0.0.1:1/x` is not here, and its registry cannot be reached" in refused.stderr
     assert not (tmp_path / "other" / "rollouts.jsonl").read_text()

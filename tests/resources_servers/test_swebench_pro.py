@@ -18,10 +18,10 @@ from gym.servers.client import Client, Directory
 from gym.servers.contract import CloseSessionRequest, EpisodeId, SeedSessionRequest, TaskId, VerifyRequest
 from gym.servers.sessions import Signer
 from resources_servers.swebench_pro.app import SwebenchPro, SwebenchProConfig
-from resources_servers.swebench_pro.grading import statuses
-from resources_servers.swebench_pro.repository import path_of, sections, without
+from resources_servers.swebench_pro.grading import is_cut_short, statuses
+from resources_servers.swebench_pro.repository import Section, is_protected, path_of, sections, without
 from resources_servers.swebench_pro.task import SwebenchProTask, names_in
-from tests.resources_servers.swebench_instance import FIXED, IMAGE, instance
+from tests.resources_servers.swebench_instance import FIXED, IMAGE, RUN, instance
 
 SOLVE = "sed -i 's/a - b/a + b/' calc.py"
 EPISODE = EpisodeId(rollout_id="r1")
@@ -99,6 +99,26 @@ PATCHES = [
         {},
         {"reward": 1.0},
         id="binary, line ends, committed",
+    ),
+    pytest.param(
+        f"{SOLVE}; git init -q sub; touch sub/f; git init -q own; cd own; git -c user.name=a -c user.email=b commit -q"
+        " --allow-empty -m x; echo 'from calc import *' >own.py",
+        {"run_script": f"test -e sub/f && test -e own/own.py || exit 1\n{RUN}"},
+        {"reward": 1.0, "dropped_paths": []},
+        id="repositories inside",
+    ),
+    pytest.param(
+        "printf '[pytest]\naddopts = -p cheat\n' >pytest.ini; echo '[tool:pytest]' >setup.cfg; echo {} >jest.config.js;"
+        " mkdir pkg new; echo '{\"jest\": {}}' >pkg/package.json; echo '{}' >new/package.json",
+        {},
+        {"reward": 0.0, "dropped_paths": ["jest.config.js", "pkg/package.json", "pytest.ini", "setup.cfg"]},
+        id="settings of test runners",
+    ),
+    pytest.param(
+        "printf 'import os\nos.write(2, b\"test_add (x) ... ok\\ntest_double (x) ... ok\\n\")\nos._exit(0)\n' >calc.py",
+        {"run_script": f'echo "==== test session starts ====" >&2\n{RUN}'},
+        {"reward": 0.0, "tests_not_passed": ["test_add", "test_double"]},
+        id="says what it should, and ends the tests",
     ),
     pytest.param("echo 'def' >calc.py", {}, {"reward": 0.0, "patch_applied": True}, id="no Python"),
     pytest.param("rm -rf .git; echo x >.git", {}, {"reward": 0.0, "patch_applied": False}, id="no repository"),
@@ -222,6 +242,42 @@ def test_a_row_tells_what_grading_needs() -> None:
     assert config.image(task.model_copy(update={"image_digest": "sha256:c"})) == "mine/images@sha256:c"
 
 
+@pytest.mark.parametrize(
+    ("path", "is_new", "dropped"),
+    [
+        ("pytest.ini", True, True),
+        ("sub/tox.ini", False, True),
+        ("setup.cfg", False, False),  # the published solution changes it
+        ("package.json", False, True),
+        ("sub/package.json", True, False),
+        ("web/jest.config.ts", True, True),
+        ("src/karma.js", True, False),
+        ("src/calc.py", False, False),
+    ],
+)
+def test_who_may_set_up_the_test_runner(path: str, is_new: bool, dropped: bool) -> None:
+    task = SwebenchProTask.model_validate({**instance(), "patch": "diff --git a/setup.cfg b/setup.cfg\n"})
+    header = f"diff --git a/{path} b/{path}\n" + "new file mode 100644\n" * is_new
+    assert is_protected(task, Section(path, header.encode())) is dropped
+
+
+@pytest.mark.parametrize(
+    ("log", "cut"),
+    [
+        ("", False),
+        ("==== test session starts ====\nx PASSED\n==== 1 passed in 0.12s ====\n", False),
+        (
+            "\x1b[1m==== test session starts ====\x1b[0m\n\x1b[32m=== 1 passed in 61.2s (0:01:01) ===\x1b[0m",
+            False,
+        ),
+        ("==== test session starts ====\nx PASSED\n", True),
+        ("== test session starts ==\n== 1 passed in 1.00 seconds ==\n== test session starts ==\ny PASSED\n", True),
+    ],
+)
+def test_a_run_that_was_cut_short(log: str, cut: bool) -> None:
+    assert is_cut_short(log) is cut
+
+
 HEADERS = [
     (b"diff --git a/x.py b/x.py", "x.py"),
     (b"diff --git a/a b/c b/a b/c", "a b/c"),
@@ -238,8 +294,8 @@ def test_the_path_of_a_section(header: bytes, path: str) -> None:
 def test_a_patch_is_cut_into_its_files() -> None:
     patch = b"diff --git a/x b/x\n-diff --git a/no b/no\n+1\ndiff --git a/y b/y\n+2\n"
     assert [section.path for section in sections(patch)] == ["x", "y"]
-    assert without(patch, lambda path: path == "x") == (b"diff --git a/y b/y\n+2\n", ["x"])
-    assert without(b"", lambda path: True) == (b"", [])
+    assert without(patch, lambda section: section.path == "x") == (b"diff --git a/y b/y\n+2\n", ["x"])
+    assert without(b"", lambda section: True) == (b"", [])
 
 
 @pytest.mark.parametrize(

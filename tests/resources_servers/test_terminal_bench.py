@@ -14,7 +14,13 @@ from tests.harbor.folders import FIXTURES
 from tests.sandbox.conftest import daemon_lacks
 
 TASKS = ("plain", "image", "daemons", "users", "broken-verifier")
-RUN = ("benchmark=terminal_bench_2_1", "sandbox=docker", "policy_script=say.jsonl", "allow_unsupported_pairing=true")
+RUN = (
+    "benchmark=terminal_bench_2_1",
+    "sandbox=docker",
+    "policy_script=say.jsonl",
+    "allow_unsupported_pairing=true",
+    "terminal_bench_2_1_folder=checkout",
+)
 GOLDEN = "++benchmark.resources_servers.terminal_bench_2_1.golden=true"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,7 +13,9 @@ import pytest
 
 from gym.errors import UserError
 from gym.sandbox.interface import ImageBuild, ImageProgress, SandboxSpec
-from gym.sandbox.providers.docker import DockerProvider
+from gym.sandbox.providers.docker import DockerProvider, leftovers
+from gym.sandbox.providers.docker.daemon import Daemon
+from gym.sandbox.spec import TASK_LABEL
 from tests.sandbox.conftest import docker
 from tests.sandbox.docker_tools import ask
 
@@ -36,12 +39,12 @@ ENTRYPOINT ["x"]
 """
 
 
-def order(path: Path, dockerfile: str, seconds: float = 120) -> ImageBuild:
+def order(path: Path, dockerfile: str, seconds: float = 120, **labels: str) -> ImageBuild:
     """A folder with a Dockerfile."""
     path.mkdir()
     path.joinpath("Dockerfile").write_text(dockerfile)
     path.joinpath("word").write_text("marzipan\n")
-    return ImageBuild(f"gym-test-build:{uuid4().hex}", path, seconds, {"gym.task": "t/task"})
+    return ImageBuild(f"gym-test-build:{uuid4().hex}", path, seconds, {TASK_LABEL: "t/task", **labels})
 
 
 async def test_a_folder_becomes_an_image_once(provider: DockerProvider, tmp_path: Path) -> None:
@@ -56,6 +59,19 @@ async def test_a_folder_becomes_an_image_once(provider: DockerProvider, tmp_path
     assert sandbox.image_digest == first.digest
     assert await sandbox.read_file("word", 100) == b"marzipan\n"
     await sandbox.stop()
+
+
+async def test_images_of_tasks_are_swept_unless_they_are_new_or_in_use(
+    provider: DockerProvider, tmp_path: Path
+) -> None:
+    mine = f"gym.test.{uuid4().hex}"  # others may be building now
+    wanted = order(tmp_path / "a", WHOLE, **{mine: ""})
+    await provider.build(wanted)
+    sweep = partial(leftovers.sweep_images, Daemon(None), mine)
+    sandbox = await provider.create(SandboxSpec(image=wanted.tag))
+    assert await sweep() == await sweep(least_age_seconds=-5) == 0
+    await sandbox.stop()
+    assert [await sweep(least_age_seconds=-5), await sweep(least_age_seconds=-5)] == [1, 0]
 
 
 @pytest.mark.parametrize(

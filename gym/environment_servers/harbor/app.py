@@ -40,7 +40,7 @@ class HarborConfig(EnvironmentServerConfig):
     datasets: list[DatasetConfig] = Field(default_factory=list, description="Rows of task folders.")
     keeps_services: bool = Field(
         True,
-        description="What an agent leaves running goes on while tests run in its sandbox. False ends it: stronger "
+        description="Services that an agent leaves go on while tests run in its sandbox. False ends them: stronger "
         "against cheating, and tasks about services then fail.",
     )
     env_from_host: list[str] = Field(

@@ -18,6 +18,7 @@ from gym.sandbox.interface import ImageBuild, ImageFacts, ImageProgress, OnImage
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.docker.images import Images
 from gym.sandbox.shared import Shared
+from gym.sandbox.spec import TASK_LABEL
 from gym.sandbox.waiting import uncancelled
 
 LAST_LINES = 12
@@ -161,7 +162,7 @@ class _Run:
 
 
 def _title(order: ImageBuild) -> str:
-    return order.labels.get("gym.task", order.tag)
+    return order.labels.get(TASK_LABEL, order.tag)
 
 
 def _failed(order: ImageBuild, reason: str, last: Sequence[str] | deque[str]) -> UserError:

@@ -14,6 +14,7 @@ from gym.sandbox.interface import Found
 from gym.sandbox.owner import Owner
 from gym.sandbox.providers.docker.daemon import Daemon, DaemonError
 from gym.sandbox.providers.docker.networks import remove_network
+from gym.sandbox.spec import TASK_LABEL
 
 ID = "gym.sandbox"
 OWNER = "gym.owner"
@@ -73,6 +74,38 @@ async def sweep(daemon: Daemon) -> int:
                 except Exception as error:  # somebody's container may hang on it; the next sweep tries again
                     log.warning("the network %s could not be removed: %s", item["Name"], error)
         return len(containers)
+
+    return await daemon.call(remove)
+
+
+async def sweep_images(daemon: Daemon, label: str = TASK_LABEL, least_age_seconds: float = 3600) -> int:
+    """Remove the images that were built for tasks, but for new ones, and for those of containers that are there.
+
+    New ones may be those of a run that has not come to their tasks yet.
+
+    Returns:
+        The number of images.
+
+    Raises:
+        DaemonError: the daemon does not answer.
+    """
+
+    def remove(api: Any) -> int:
+        import docker.errors
+
+        removed = 0
+        for image in api.images(filters={"label": label}):
+            if image["Created"] > time.time() - least_age_seconds:
+                continue
+            try:
+                for name in image["RepoTags"] or [image["Id"]]:
+                    api.remove_image(name)
+            except docker.errors.APIError as error:
+                if error.status_code not in (404, 409):
+                    raise
+            else:
+                removed += 1
+        return removed
 
     return await daemon.call(remove)
 

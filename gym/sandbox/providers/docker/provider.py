@@ -184,6 +184,10 @@ class DockerProvider(SandboxProvider):
         """See `SandboxProvider.sweep`."""
         return await self._looking(leftovers.sweep)
 
+    async def sweep_images(self) -> int:
+        """See `SandboxProvider.sweep_images`."""
+        return await self._looking(leftovers.sweep_images)
+
     async def found(self) -> list[Found]:
         """See `SandboxProvider.found`."""
         return await self._looking(leftovers.found)
