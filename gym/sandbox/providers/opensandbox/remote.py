@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BEING_REMOVED = "already in progress"
+"""How Docker puts it that somebody else removes the container now."""
+
 FIRST_RETRY_SECONDS = 0.1
 POLL_SECONDS = 0.1
 PAGE_SIZE = 100
@@ -124,7 +127,7 @@ class Deployment:
             async with self._manager() as manager:
                 await manager.kill_sandbox(sandbox_id)
         except DeploymentError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND and BEING_REMOVED not in str(error):
                 raise
 
     @asynccontextmanager
