@@ -39,12 +39,12 @@ ENTRYPOINT ["x"]
 """
 
 
-def order(path: Path, dockerfile: str, seconds: float = 120, **labels: str) -> ImageBuild:
+def order(path: Path, dockerfile: str, seconds: float = 120, label: str = "gym.test") -> ImageBuild:
     """A folder with a Dockerfile."""
     path.mkdir()
     path.joinpath("Dockerfile").write_text(dockerfile)
     path.joinpath("word").write_text("marzipan\n")
-    return ImageBuild(f"gym-test-build:{uuid4().hex}", path, seconds, {TASK_LABEL: "t/task", **labels})
+    return ImageBuild(f"gym-test-build:{uuid4().hex}", path, seconds, {TASK_LABEL: "t/task", label: ""})
 
 
 async def test_a_folder_becomes_an_image_once(provider: DockerProvider, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ async def test_images_of_tasks_are_swept_unless_they_are_new_or_in_use(
     provider: DockerProvider, tmp_path: Path
 ) -> None:
     mine = f"gym.test.{uuid4().hex}"  # others may be building now
-    wanted = order(tmp_path / "a", WHOLE, **{mine: ""})
+    wanted = order(tmp_path / "a", WHOLE, label=mine)
     await provider.build(wanted)
     sweep = partial(leftovers.sweep_images, Daemon(None), mine)
     sandbox = await provider.create(SandboxSpec(image=wanted.tag))
