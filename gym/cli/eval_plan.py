@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gym.cli import task_folders
@@ -12,14 +12,12 @@ from gym.composition.compose import compose, experiment_of
 from gym.composition.roots import find, shown
 from gym.errors import EXIT_OK
 from gym.planning import budget, capabilities
-from gym.planning.datasets import PlannedDataset
+from gym.planning.datasets import PlannedDataset, count_tasks
 from gym.planning.plan import Plan, plan
 from gym.planning.resolve import Instance, resolve
 from gym.servers.contract import ServerRef
 from gym.servers.environment import EnvironmentServerConfig
 from gym.servers.model import ModelServer
-from gym.tasks.rows import RowError, parse, read_lines
-from gym.tasks.selection import Selection, name_of
 
 
 def run(arguments: Arguments) -> int:
@@ -37,12 +35,11 @@ def describe(made: Plan) -> dict[str, Any]:
     """A plan as JSON data."""
     settings = made.resolved.settings
     datasets = [_dataset(made, item) for item in made.datasets]
-    sources = [item.dataset.jsonl_fpath for item in made.datasets] if settings.input is None else [settings.input]
     return {
         "run": experiment_of(made.resolved.composed),
         "split": settings.split,
         "input": settings.input,
-        "tasks": _tasks(sources, Selection(settings.task_ids, settings.limit)),
+        "tasks": count_tasks(made),
         "model_name": settings.policy_model_name,
         "concurrency": settings.concurrency,
         "output": settings.output,
@@ -94,22 +91,6 @@ def _dataset(made: Plan, item: PlannedDataset) -> dict[str, Any]:
 def _rows(path: str) -> int:
     with find(path).open("rb") as file:
         return sum(1 for line in file if line.strip())
-
-
-def _tasks(sources: Iterable[str], selection: Selection) -> int:
-    """How many tasks of these files a run takes."""
-    lines = (entry for source in sources for entry in enumerate(read_lines(find(source))))
-    names = (_name(line, index) if selection.by_name else "" for index, (_, line) in lines)
-    taken = sum(not selection.is_full and selection.takes(name) for name in names)
-    selection.finish()
-    return taken
-
-
-def _name(line: str, index: int) -> str:
-    try:
-        return name_of(parse(line), index)
-    except RowError:
-        return ""  # what is wrong with a row is told when the run reads it
 
 
 def _budget(made: Plan, item: Instance) -> dict[str, Any]:

@@ -129,7 +129,7 @@ UNSUPPORTED = Flag(
     key="allow_unsupported_pairing",
 )
 INPUT = Flag("--input", "rows to run instead of the declared datasets", "FILE", key="input")
-TASK_IDS = Flag("--task-ids", "tasks to run, by id or pattern; several: task_ids=[a,b]", "ID", key="task_ids")
+TASK_IDS = Flag("--task-ids", "tasks to run, by id or pattern", "ID,...", key="task_ids")
 LIMIT = Flag("--limit", "tasks to run", "N", kind="number", key="limit")
 REPEATS = Flag("--num-repeats", "attempts a task", "N", kind="number", key="num_repeats")
 IMAGES = Flag("--images", "remove the images that were built for tasks, too", kind="switch")

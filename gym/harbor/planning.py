@@ -97,7 +97,7 @@ def _rows(made: Plan, planned: PlannedDataset) -> Iterator[tuple[HarborTaskData 
             return
         try:
             row = parse(line)
-            if selection.takes(name_of(row, index)):
+            if selection.takes(*name_of(row, planned.taskset, index)):
                 yield HarborTaskData.model_validate(_task_data(row)), None
         except (RowError, ValidationError) as error:
             text = describe(error) if isinstance(error, ValidationError) else str(error)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gym.composition.roots import lookup
-from gym.errors import did_you_mean
+from gym.composition.roots import find, lookup
+from gym.errors import UserError, did_you_mean
 from gym.planning import routes
 from gym.planning.resolve import Instance, KeyPath
 from gym.tasks import prepare
 from gym.tasks.datasets import DatasetConfig
+from gym.tasks.rows import RowError, parse, read_lines
+from gym.tasks.selection import Selection, name_of
 
 if TYPE_CHECKING:
     from gym.planning.plan import Plan
@@ -57,6 +59,38 @@ def choose_datasets(made: Plan) -> None:
             made.routes[dataset.taskset or dataset.name] = environment
         if settings.input is None:
             _check_rows(made, dataset, key)
+    if settings.task_ids is not None and not made.resolved.problems:
+        try:
+            count_tasks(made)
+        except UserError as error:
+            for problem in error.problems:
+                made.resolved.problem(("task_ids",), problem.what, problem.fix)
+
+
+def count_tasks(made: Plan) -> int:
+    """How many tasks the run takes.
+
+    Raises:
+        UserError: `task_ids` has one that is not there.
+    """
+    settings = made.resolved.settings
+    selection = Selection(settings.task_ids, settings.limit)
+    sources = [(settings.input, made.datasets[0])] if settings.input else []
+    taken = 0
+    for path, planned in sources or [(planned.dataset.jsonl_fpath, planned) for planned in made.datasets]:
+        for index, (_, line) in enumerate(read_lines(find(path))):
+            if selection.is_full:
+                return taken
+            taken += selection.takes(*(_name(line, planned.taskset, index) if selection.by_name else ("", "")))
+    selection.finish()
+    return taken
+
+
+def _name(line: str, taskset: str, index: int) -> tuple[str, str]:
+    try:
+        return name_of(parse(line), taskset, index)
+    except RowError:
+        return taskset, ""  # what is wrong with a row is told when the run reads it
 
 
 def _check_rows(made: Plan, dataset: DatasetConfig, key: KeyPath) -> None:

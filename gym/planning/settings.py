@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -22,7 +22,7 @@ class RunSettings(Budgets):
     limit: int | None = Field(
         None, ge=1, description="Tasks to run; null: all of the split.", json_schema_extra=OPERATIONAL
     )
-    task_ids: str | list[str] | None = Field(
+    task_ids: str | Annotated[list[str], Field(min_length=1)] | None = Field(
         None,
         description="Tasks to run, by id or by patterns such as `django__*`; null: all of the split.",
         json_schema_extra=OPERATIONAL,

@@ -95,7 +95,7 @@ def _rows(
             break
         try:
             row = rows.parse(line)
-            if not selection.takes(name_of(row, index)):
+            if not selection.takes(*name_of(row, planned.taskset, index)):
                 continue
             if not rows.is_task_row(row):
                 _refuse_flat_input(plan, planned)

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gym.composition.roots import find, lookup, roots
 from gym.errors import Problem, UserError
@@ -79,9 +81,19 @@ def _mark(path: Path) -> Path:
 
 
 def _digests(dataset: DatasetConfig) -> dict[str, str]:
-    """Of each argument, which may be a secret."""
-    given = {name: json.dumps(value, sort_keys=True) for name, value in dataset.prepare_script_args.items()}
-    return {name: hashlib.sha256(value.encode()).hexdigest()[:16] for name, value in given.items()}
+    """Of each argument, which may be a secret. A file counts by its content, and a folder wherever it is named from."""
+    return {name: _digest(value)[:16] for name, value in dataset.prepare_script_args.items()}
+
+
+def _digest(value: Any) -> str:
+    if isinstance(value, str):
+        with suppress(OSError, ValueError):
+            path = Path(value)
+            if path.is_file():
+                with path.open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest()
+            value = str(path.resolve()) if path.is_dir() else value
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _interpreter(dataset: DatasetConfig) -> str:

@@ -14,12 +14,13 @@ class Selection:
     """Is asked for each task, in their order.
 
     Args:
-        names: Ids of tasks, or patterns with `*`, `?` and `[...]`; None: all.
+        names: Ids of tasks, or patterns with `*`, `?` and `[...]`, also as `taskset/id`; None: all. As one text, they
+            stand apart by commas.
         limit: How many at most; None: no limit.
     """
 
     def __init__(self, names: str | Sequence[str] | None, limit: int | None) -> None:
-        self._names = [names] if isinstance(names, str) else names
+        self._names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
         self._left = limit
         self._unseen = dict.fromkeys(self._names or ())
         self._others: list[str] = []
@@ -34,10 +35,11 @@ class Selection:
         """Whether the run takes no further task."""
         return self._left == 0
 
-    def takes(self, task_id: str) -> bool:
+    def takes(self, taskset: str, task_id: str) -> bool:
         """Whether the run takes this task; it is counted then."""
         if self._names is not None:
-            matching = [name for name in self._names if name == task_id or fnmatchcase(task_id, name)]
+            own = (task_id, f"{taskset}/{task_id}")
+            matching = [name for name in self._names if any(name == it or fnmatchcase(it, name) for it in own)]
             if not matching:
                 self._others.append(task_id)
                 return False
@@ -62,6 +64,7 @@ class Selection:
         return Problem(f"no task has the id `{name}`", fix, key="task_ids")
 
 
-def name_of(row: Mapping[str, Any], index: int) -> str:
-    """The id of the task of a row, flat or wrapped, which is so many rows after the first of its file."""
-    return str((row if is_task_row(row) else wrap(row, "", index))["task_id"]["task_id"])
+def name_of(row: Mapping[str, Any], taskset: str, index: int) -> tuple[str, str]:
+    """Taskset and id of the task of a row, flat or wrapped, which is so many rows after the first of its file."""
+    name = (row if is_task_row(row) else wrap(row, taskset, index))["task_id"]
+    return str(name.get("taskset", "")), str(name.get("task_id", ""))

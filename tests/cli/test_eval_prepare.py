@@ -89,3 +89,14 @@ def test_rows_that_other_arguments_made_are_not_run(folder) -> None:
     assert "few.jsonl was prepared with another `count`; run `gym eval prepare`" in refused
     here("eval", "prepare", "--benchmark", "tiny", cwd=folder)
     assert "would run 2 tasks" in here(*plan, cwd=folder).stdout
+
+
+def test_a_file_that_rows_were_made_from_counts_by_its_content(tmp_path) -> None:
+    source = tmp_path / "q.jsonl"
+    source.write_text('{"question": "Is it?", "choices": ["yes", "no"], "answer": 1}\n')
+    words = ("--benchmark", "mcqa", "--model-provider", "embedded", "--agent", "simple")
+    here("eval", "prepare", *words, "mcqa_file=q.jsonl", cwd=tmp_path)
+    assert "would run 1 task" in here("eval", "plan", *words, f"mcqa_file={source}", cwd=tmp_path).stdout
+    source.write_text('{"question": "Was it?", "choices": ["yes", "no"], "answer": 1}\n')
+    refused = here("eval", "plan", *words, "mcqa_file=q.jsonl", cwd=tmp_path, code=2).stderr
+    assert "was prepared with another `file`" in refused

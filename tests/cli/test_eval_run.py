@@ -34,6 +34,6 @@ def test_tasks_are_chosen_by_their_ids(tmp_path) -> None:
     command = ("eval", "run", *COUNTER, "sandbox.allow_unisolated=true", "--output", "out")
     wrong = gym(*command, "--task-ids", "count-wrods", cwd=tmp_path, code=2)
     assert "task_ids  no task has the id `count-wrods`; did you mean `count-words`?" in wrong.stderr
-    gym(*command, "task_ids=[count-words,csv-*]", "--limit", "5", cwd=tmp_path)
+    gym(*command, "--task-ids", "workspace/count-words,csv-*", "--limit", "5", cwd=tmp_path)
     rows = (tmp_path / "out" / "rollouts.jsonl").read_text().splitlines()
     assert sorted(json.loads(row)["task_id"] for row in rows) == ["count-words", "csv-to-json"]

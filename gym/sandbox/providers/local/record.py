@@ -161,10 +161,16 @@ def _left_behind(root: Path, observer: Owner) -> Iterator[Path]:
         try:
             gone = Record.load(path).owner.gone(observer)
         except (OSError, ValidationError):
-            # Perhaps it is only being made.
-            gone = path.is_dir() and time.time() - path.stat().st_mtime > UNFINISHED_SECONDS
+            gone = _is_unfinished(path)
         if gone:
             yield path
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether a directory was begun long ago; a newer one is perhaps only being made, and may get its name now."""
+    with suppress(OSError):
+        return path.is_dir() and time.time() - path.stat().st_mtime > UNFINISHED_SECONDS
+    return False
 
 
 def _claim_and_remove(path: Path) -> bool:
