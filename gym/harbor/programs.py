@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gym.harbor.boxes import Box
+from gym.sandbox.interface import Change
 from gym.sandbox.programs import SYSTEM_PATH
 
 INTERPRETERS = ("python", "python3", "uv", "uvx", "pytest")
@@ -36,23 +37,25 @@ LOADER = "/etc/ld.so.preload"
 LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 LIST_BYTES = 4 * 1024 * 1024
 
-# Prints `program <path>` of all programs in the directories of $1, in its order, and `link <name> <file>` of those of
-# the rest that are links. Directories stand there by their real paths.
+# Prints `program <path>` of all programs in the directories of $1, in its order, and `link <path>:<file>` of those that
+# are links and have one of the further names. Directories stand there by their real paths.
 LIST = r"""
 IFS=:
+path=
 for directory in $1; do
     real=$(cd -P -- "$directory" 2>/dev/null && pwd -P) || continue
+    case :$path in *":$real:"*) continue ;; esac
+    path=$path$real:
     for file in "$real"/*; do [ -f "$file" ] && [ -x "$file" ] && printf 'program %s\n' "$file"; done
 done
-path=$1
 shift
 for name in "$@"; do
     for directory in $path; do
-        [ -x "$directory/$name" ] || continue
-        [ ! -L "$directory/$name" ] || printf 'link %s %s\n' "$name" "$(readlink -f -- "$directory/$name")"
-        break
+        file=$directory/$name
+        [ -x "$file" ] && [ -L "$file" ] && printf 'link %s:%s\n' "$file" "$(readlink -f -- "$file")"
     done
 done
+true
 """
 
 # Prints `script`, `copy` or `machine` of each path. $1 are the directories of programs, by their real paths, in which
@@ -97,16 +100,25 @@ class Programs:
         places: Where each is that PATH leads to, by name; of directories, their real paths.
         files: Further paths that lead to the file of a tool or an interpreter, by name.
         changed: What was not as in the image; None where nobody can tell.
+        behind: Where else in PATH a tool is, by name: each its path, and those of the files that it leads to.
     """
 
     places: Mapping[str, str]
     files: Mapping[str, tuple[str, ...]]
     changed: frozenset[str] | None
+    behind: Mapping[str, tuple[tuple[str, ...], ...]]
 
     @property
     def directories(self) -> str:
         """Where they are, as PATH has it."""
         return ":".join(dict.fromkeys(place.rpartition("/")[0] for place in self.places.values()))
+
+    def place(self, name: str, new: Mapping[str, Change]) -> str | None:
+        """Where the image's own is: the first, or, where that one was removed, the next that is as it was."""
+        first = self.places.get(name)
+        if first and new.get(first) == "removed":
+            return next((paths[0] for paths in self.behind.get(name, ()) if not new.keys() & set(paths)), first)
+        return first
 
     def paths(self, names: Collection[str]) -> dict[str, str]:
         """Names by all paths that lead to these programs."""
@@ -118,17 +130,20 @@ async def look(box: Box) -> Programs:
     """The programs that are there now."""
     wanted = sorted(TOOLS.union(INTERPRETERS))
     said = await box.as_root(LIST, f"{box.image_path}:{SYSTEM_PATH}", *wanted, max_output_bytes=LIST_BYTES)
-    places: dict[str, str] = {}
-    files: dict[str, tuple[str, ...]] = {}
+    found: dict[str, list[str]] = {}
+    links: dict[str, tuple[str, ...]] = {}
     for line in said.stdout_text.splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "program":
-            places.setdefault(rest.rpartition("/")[2], rest)
+            found.setdefault(rest.rpartition("/")[2], []).append(rest)
         elif kind == "link":
-            name, _, file = rest.partition(" ")
-            files[name] = (f"/etc/alternatives/{name}", file)
+            path, _, file = rest.partition(":")
+            links[path] = (f"/etc/alternatives/{path.rpartition('/')[2]}", file)
+    places = {name: paths[0] for name, paths in found.items()}
+    files = {name: links[path] for name, path in places.items() if path in links}
+    behind = {name: tuple((path, *links.get(path, ())) for path in found.get(name, ())[1:]) for name in TOOLS}
     changed = await box.sandbox.changed_files()
-    return Programs(places, files, None if changed is None else frozenset(changed))
+    return Programs(places, files, None if changed is None else frozenset(changed), behind)
 
 
 async def mend(box: Box, before: Programs) -> list[str]:
@@ -145,12 +160,10 @@ async def mend(box: Box, before: Programs) -> list[str]:
     if found is None:
         await _restore(box, {*before.paths(TOOLS.union(INTERPRETERS)), *LINKS, LOADER})
         return []
-    new = {path: how for path, how in found.items() if path not in before.changed}
-    for path in before.paths(TOOLS.union(INTERPRETERS)):
-        if any(new.get(str(folder)) == "removed" for folder in PurePosixPath(path).parents):
-            new.setdefault(path, "removed")
+    new = _since(before, found)
     # First of all those by which everything else is looked at, from outside.
-    done = await _restore(box, {*before.paths(TOOLS), *LINKS, LOADER} & new.keys())
+    tools = before.paths({name for name in TOOLS if before.place(name, new) == before.places.get(name)})
+    done = await _restore(box, {*tools, *LINKS, LOADER} & new.keys())
     interpreters = before.paths(INTERPRETERS).keys() & new.keys()
     kinds = await _kinds(box, before.directories, [path for path in interpreters if new[path] != "removed"])
     done += await _restore(box, {path for path in interpreters if kinds.get(path) != "machine"})
@@ -162,15 +175,17 @@ async def mend(box: Box, before: Programs) -> list[str]:
 
 async def passed_over(box: Box, before: Programs) -> dict[str, str]:
     """Programs of the image that a forgery stands in front of, with their own paths."""
+    new = _since(before, await box.sandbox.changed_files() or {})
+    own = {name: before.place(name, new) or place for name, place in before.places.items()}
     places = (await look(box)).places
-    ahead = {name: place for name, place in places.items() if before.places.get(name, place) != place}
+    ahead = {name: place for name, place in places.items() if own.get(name, place) != place}
     asked = {name: place for name, place in ahead.items() if name in INTERPRETERS}
     kinds = await _kinds(box, before.directories, list(asked.values()))
     others = {name: place for name, place in ahead.items() if name not in TOOLS and name not in asked}
-    kinds |= await _kinds(box, "", [*others.values(), *(before.places[name] for name in others)])
+    kinds |= await _kinds(box, "", [*others.values(), *(own[name] for name in others)])
     forged = {name for name, place in asked.items() if kinds[place] != "machine"}
-    forged |= {name for name, place in others.items() if (kinds[place], kinds[before.places[name]]) == FORGERY}
-    return {name: before.places[name] for name in ahead if name in TOOLS or name in forged}
+    forged |= {name for name, place in others.items() if (kinds[place], kinds[own[name]]) == FORGERY}
+    return {name: own[name] for name in ahead if name in TOOLS or name in forged}
 
 
 async def front(box: Box, programs: Mapping[str, str]) -> str:
@@ -178,6 +193,16 @@ async def front(box: Box, programs: Mapping[str, str]) -> str:
     folder = f"/.gym-{secrets.token_hex(6)}"
     await box.as_root(FRONT, folder, *(word for pair in programs.items() for word in pair))
     return f"{folder}:{box.image_path}"
+
+
+def _since(before: Programs, found: Mapping[str, Change]) -> dict[str, Change]:
+    """What has changed since; of programs, also those whose folder is gone."""
+    new = {path: how for path, how in found.items() if path not in (before.changed or ())}
+    behind = {path for places in before.behind.values() for paths in places for path in paths}
+    for path in behind.union(before.paths(TOOLS.union(INTERPRETERS))):
+        if any(new.get(str(folder)) == "removed" for folder in PurePosixPath(path).parents):
+            new.setdefault(path, "removed")
+    return new
 
 
 async def _restore(box: Box, paths: set[str], *, machine_only: bool = False) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import tempfile
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from gym.failures import EpisodeFailure
 from gym.harbor import programs
 from gym.harbor.boxes import ROOT, Box
 from gym.harbor.programs import Programs
+from gym.sandbox.scratch import scratch
 
 FOLDER = re.compile(r"/proc/(\d+)/fd:")
 SOCKET = re.compile(r"-> socket:\[(\d+)\]$")
@@ -196,20 +196,21 @@ def told(names: Iterable[str]) -> str:
 
 
 async def _listening(box: Box, found: Sequence[Process]) -> set[str]:
-    """Those of some processes that have a socket where somebody can reach them.
+    """Those of some processes that have a socket where somebody can reach them, or are connected to one here by TCP.
 
     Root may not look into processes of others in a container, but they themselves may, unless a process has changed its
     user. Such a one counts as a server where nobody who can be seen has a socket that somebody listens on.
     """
     owners = (await box.as_root(OWNERS, *(process.pid for process in found))).stdout_text.split()
     opened: dict[str, set[str]] = {}
-    sockets = set[str]()
+    sockets, connected = set[str](), set[str]()
     for user in dict.fromkeys([ROOT, *owners]):
         with suppress(EpisodeFailure):
             words = ["/bin/sh", "-c", SOCKETS]
             said = await box.run(words, user=user, env={"PATH": box.path}, cwd="/", max_output_bytes=SOCKETS_BYTES)
             sockets |= _read_sockets(said.stdout_text, opened)
-    seen = {pid for pid, inodes in opened.items() if inodes & sockets}
+            connected |= connections(said.stdout_text)
+    seen = {pid for pid, inodes in opened.items() if inodes & (sockets | connected)}
     if sockets.difference(*opened.values()):
         seen |= {process.pid for process in found if process.pid not in opened}
     return seen
@@ -235,6 +236,18 @@ def _read_sockets(text: str, opened: dict[str, set[str]]) -> set[str]:
     return sockets
 
 
+def connections(text: str) -> set[str]:
+    """Inodes of the sockets that are connected by TCP to where somebody listens in the same sandbox."""
+    rows = [words for words in map(str.split, text.splitlines()) if len(words) > 9 and words[0][:-1].isdecimal()]
+    ports = {words[1].rpartition(":")[2] for words in rows if words[3] == "0A"}
+    found = set[str]()
+    for words in rows:
+        (here, _, _), (there, _, port) = words[1].rpartition(":"), words[2].rpartition(":")
+        if words[3] == "01" and here == there and port in ports:
+            found.add(words[9])
+    return found
+
+
 async def is_disturbed(box: Box, folder: str) -> bool:
     """Whether somebody writes into a folder that has just been emptied."""
     return (await box.as_root(DISTURBED, folder)).exit_code == 0
@@ -250,8 +263,8 @@ async def is_changed(box: Box, folders: Sequence[Path], target: str) -> bool:
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink():
                 wanted[path.relative_to(folder).as_posix()] = _digest(path)
-    with tempfile.TemporaryDirectory(prefix="gym-tests-") as scratch:
-        found = Path(scratch) / "tests"
+    with scratch("tests") as copy:
+        found = Path(copy) / "tests"
         try:
             await box.sandbox.download(target, found)
         except OSError:

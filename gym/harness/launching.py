@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from gym.harness.placing import run_or_as_root, write_files
 from gym.sandbox import supervisor
 from gym.sandbox.interface import Sandbox
 from gym.sandbox.output import Capture
+from gym.sandbox.scratch import scratch
 from gym.sandbox.waiting import uncancelled
 
 STDOUT_BYTES = 64 * 1024 * 1024
@@ -118,7 +118,7 @@ async def _conclude(site: Site, started: supervisor.Launch, evidence: Evidence) 
 
 async def _collect(site: Site, folder: str, evidence: Evidence) -> None:
     """Copies the harness's own files out. Where they cannot be had, that is a gap and no failure."""
-    copy = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="gym-evidence-")
+    copy = await asyncio.to_thread(scratch, "evidence")
     try:
         target = Path(copy.name) / "files"
         await site.sandbox.download(f"{site.folder}/{folder}", target, max_bytes=COLLECT_BYTES)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gym.errors import UserError
 from gym.sandbox.interface import Found, SandboxProvider
+from gym.sandbox.scratch import sweep_scratch
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,13 @@ class Swept:
 
 
 async def sweep_all(providers: Iterable[SandboxProvider] | None = None, *, images: bool = False) -> list[Swept]:
-    """Sweep providers, and close them.
+    """Sweep providers, and close them; and remove the copies that ended processes left in the temporary directory.
 
     Args:
         providers: Those of a configuration; default: `local` and `docker` with their default settings.
         images: Remove the images that were built for tasks, too.
     """
+    sweep_scratch()
     chosen = _defaults() if providers is None else providers
     return [await _asked(provider, sweep=True, images=images) for provider in chosen]
 

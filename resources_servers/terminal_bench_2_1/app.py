@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ from gym.harbor.rows import HarborTaskData, task_of
 from gym.harbor.task import Task
 from gym.harbor.variables import fill_env
 from gym.sandbox.interface import Network
+from gym.sandbox.scratch import scratch
 from gym.servers.contract import VerifyRequest, VerifyResponse
 from gym.servers.resources import ResourcesServer, ResourcesServerConfig, Session, TaskData
 from gym.servers.task_sandbox import labels_of
@@ -95,7 +95,7 @@ class TerminalBench(ResourcesServer[TerminalBenchConfig, TerminalBenchTask]):
         if self.config.golden:
             await _solve(task, box)
         phase = task.steps[0].verifier
-        kept = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="gym-terminal-bench-")
+        kept = await asyncio.to_thread(scratch, "terminal-bench")
         try:
             order = verifier.Order(
                 box=box,

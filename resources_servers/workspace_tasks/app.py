@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from pydantic import Field
 
 from gym.failures import EpisodeFailure
 from gym.sandbox.interface import ExecResult, Sandbox
+from gym.sandbox.scratch import scratch
 from gym.sandbox.spec_config import SandboxConfig
 from gym.servers.base import OPERATIONAL, ServerError
 from gym.servers.contract import SandboxAccess, SandboxConnection, VerifyRequest, VerifyResponse
@@ -97,7 +97,7 @@ class WorkspaceTasks(ResourcesServer[WorkspaceTasksConfig, WorkspaceTask]):
     async def verify(self, session: Session[WorkspaceTask], request: VerifyRequest) -> VerifyResponse:  # noqa: ARG002
         """Runs the task's test script on a copy of the work directory."""
         assert session.sandbox is not None
-        copy = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="gym-workspace-")
+        copy = await asyncio.to_thread(scratch, "workspace")
         try:
             workspace = Path(copy.name) / "work"
             problem = await self._take_out(session.sandbox, workspace)

@@ -71,6 +71,27 @@ async def test_the_files_of_the_image_come_back(sandbox: Sandbox, provider: Sand
     assert await sandbox.restore(["/usr/bin/tar", "/usr/bin/sh"], machine_only=True) == ["/usr/bin/tar"]
 
 
+# A command, and whether it takes something away that has to be put back.
+RIGHTS = {
+    "chmod 711 /usr/bin/find": True,
+    "chmod a-x /usr/bin/tar": True,
+    "chmod u+s /usr/bin/head": True,
+    "chown 1 /usr/bin/tail": True,
+    "chmod go+w /usr/bin/sort; touch /usr/bin/sort": False,
+    "chmod u-s /usr/bin/su": False,
+}
+
+
+async def test_a_program_with_fewer_rights_is_left_alone(sandbox: Sandbox) -> None:
+    await sandbox.exec("; ".join(RIGHTS))
+    changed = {path for path, how in (await sandbox.changed_files() or {}).items() if how == "changed"}
+    back = sorted(line.split()[2].rstrip(";") for line, is_back in RIGHTS.items() if is_back)
+    left = [line.split()[2].rstrip(";") for line, is_back in RIGHTS.items() if not is_back]
+    assert changed >= {*back, *left}
+    assert await sandbox.restore([*back, *left]) == back
+    assert (await sandbox.exec("test -u /usr/bin/su")).exit_code == 1
+
+
 async def test_neither_its_end_nor_a_missing_folder_is_in_the_hands_of_those_inside(sandbox: Sandbox) -> None:
     await sandbox.exec("kill -TERM 1; kill -INT 1; kill -KILL 1; cd /; rm -r /app")
     assert (await sandbox.exec("true")).exit_code == 126

@@ -19,6 +19,7 @@ FEWER = [
     {"no_new_privileges": True},
     {"cap_drop": ["ALL"]},
     {"cap_drop": ["ALL"], "no_new_privileges": True, "read_only_root": True},
+    {"cap_drop": ["ALL"], "tmpfs": {"/deep/work": ""}},
 ]
 
 
@@ -38,6 +39,7 @@ async def test_a_user_works_with_fewer_privileges(boxes: DockerProvider, tmp_pat
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "file").write_text("x")
     await sandbox.upload(tmp_path / "tree", "tree")
+    await sandbox.upload(tmp_path / "tree", sandbox.workdir)
     borrowed = await boxes.connect(sandbox.descriptor())
     await borrowed.upload(b"x", "new/bytes")
     done = await borrowed.exec(
@@ -49,7 +51,24 @@ async def test_a_user_works_with_fewer_privileges(boxes: DockerProvider, tmp_pat
     assert (await sandbox.exec("sleep 1000 & sleep 1000", timeout_seconds=0.5)).timed_out
     await sandbox.renew(100)
     await sandbox.fence()
-    assert (await sandbox.exec("ls")).stdout == b"made\nnew\nown\ntree\n"
+    assert (await sandbox.exec("ls")).stdout == b"file\nmade\nnew\nown\ntree\n"
+
+
+@pytest.mark.parametrize("boxes", [{"cap_drop": ["ALL"], "user": user} for user in ("root", "agent")], indirect=True)
+async def test_what_its_owner_has_closed_is_copied(boxes: DockerProvider, tmp_path: Path) -> None:
+    sandbox = await boxes.create(SandboxSpec(workdir="/work"))
+    closed = await sandbox.exec("mkdir -p 'a b/c'; echo x >'a b/c/d'; chmod 0 'a b/c/d' 'a b/c' 'a b' .")
+    assert closed.exit_code == 0, closed
+    assert await sandbox.download("/work", tmp_path / "copy") == []
+    assert (tmp_path / "copy" / "a b" / "c" / "d").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("boxes", [{"cap_drop": ["ALL"]}], indirect=True)
+async def test_what_others_have_closed_is_refused(boxes: DockerProvider, tmp_path: Path) -> None:
+    sandbox = await boxes.create(SandboxSpec(workdir="/work"))
+    for folder in ("/root", "/etc"):  # closed itself, and with a closed file
+        with pytest.raises(PermissionError):
+            await sandbox.download(folder, tmp_path / "copy")
 
 
 async def test_only_root_can_put_off_the_end_of_a_container(boxes: DockerProvider) -> None:

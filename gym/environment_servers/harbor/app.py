@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from gym.harbor.task import Task
 from gym.harbor.turns import Turns
 from gym.rollouts.rundir import EVIDENCE
 from gym.sandbox.interface import OnImageProgress, SandboxProvider
+from gym.sandbox.scratch import scratch
 from gym.servers.agent import AgentServer
 from gym.servers.base import OPERATIONAL, describe
 from gym.servers.contract import EpisodeId, ServerRef, VerifyResponse
@@ -144,8 +144,8 @@ async def _folder(provider: SandboxProvider, rollout: str) -> AsyncIterator[Path
     if run is not None:
         yield Path(run) / EVIDENCE / rollout
         return
-    scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="gym-harbor-")
+    kept = await asyncio.to_thread(scratch, "harbor")
     try:
-        yield Path(scratch.name)
+        yield Path(kept.name)
     finally:
-        await asyncio.to_thread(scratch.cleanup)
+        await asyncio.to_thread(kept.cleanup)

@@ -70,14 +70,18 @@ chmod "$4" "$part"
 mv -f -- "$part" "$target" || fail 13
 """
 
-# $1 source, $2 largest size of a file or -1, $3 `file` where a folder is not wanted. The kind goes to standard error.
+# $1 source, $2 largest size of a file or -1, $3 `file` where a folder is not wanted, $4 `open` to make a folder
+# readable first. The kind goes to standard error.
 GET = r"""
 [ -e "$1" ] || { [ -L "$1" ] && ! readlink -f -- "$1" >/dev/null && exit 104; exit 66; }
 if [ -d "$1" ]; then
     [ "$3" != file ] || exit 85
     command -v tar >/dev/null || exit 63
     echo folder >&2
-    cd -- "$1" && exec tar -c -f - .
+    [ "$4" != open ] || chmod u+rX -- "$1"
+    cd -- "$1" || exit 77
+    [ "$4" != open ] || chmod -R u+rX .
+    exec tar -c -f - .
 fi
 [ -f "$1" ] || exit 77
 size=$(stat -L -c %s -- "$1") || exit 77
@@ -120,7 +124,10 @@ class Files:
 
     async def put_folder(self, source: Path, target: str) -> None:
         """Merge a host folder into a folder."""
-        if await self._put(archive.pack(source, self._owner), target, "folder", allow=NO_TAR) == NO_TAR:
+        stream = archive.pack(source, self._owner)
+        if self._writer != "0":
+            next(stream)  # the entry of the folder itself, whose mode and time only its owner may set
+        if await self._put(stream, target, "folder", allow=NO_TAR) == NO_TAR:
             await self._put(b"", target, "there")
             stream = archive.pack(source, self._owner)
             path, container = os.fsencode(target), self._container
@@ -148,8 +155,12 @@ class Files:
         limit = None if max_bytes is None else max_bytes + TAR_OVERHEAD_BYTES
         with _part(target) as (part, file):
             sink = _Sink(file, limit)
-            words = ["sh", "-c", GET, "sh", source, str(-1 if max_bytes is None else max_bytes)]
-            result = await self._run(words, on_output=sink.take, max_output_bytes=65536)
+            words = ["sh", "-c", GET, "sh", source, str(-1 if max_bytes is None else max_bytes), ""]
+            result = await self._run([*words, ""], on_output=sink.take)
+            if _is_closed(result):
+                # Without its powers, even root cannot read what its owner has closed; the owner can open it.
+                sink.clear()
+                result = await self._run([*words, "open"], on_output=sink.take)
             if result.exit_code == NO_TAR:
                 await self._get_archive(source, sink)
                 return await self._unpack(file, target, max_bytes)
@@ -158,6 +169,8 @@ class Files:
             said = result.stderr_text.splitlines()
             if said[:1] == ["folder"] and result.exit_code in (0, 1):  # 1: a file changed meanwhile
                 return sorted({*await self._unpack(file, target, max_bytes), *_sockets(said)})
+            if _is_closed(result):
+                raise PermissionError(errno.EACCES, " ".join(said[1:])[-300:], source)
             if result.exit_code or not said or not said[0].startswith("file "):
                 raise _error(result, source)
             if max_bytes is not None and sink.bytes > max_bytes:
@@ -200,6 +213,12 @@ class Files:
         return await run(self._container, order)
 
 
+def _is_closed(result: ExecResult) -> bool:
+    """Whether a folder, or something in it, could not be read for its mode."""
+    denied = result.exit_code == ERROR_BASE + errno.EACCES or "ermission denied" in result.stderr_text
+    return denied and result.stderr_text.startswith("folder\n")
+
+
 def _sockets(said: list[str]) -> list[str]:
     """Names that tar says it has left out."""
     head, tail = "tar: ./", ": socket ignored"
@@ -212,6 +231,11 @@ class _Sink:
     def __init__(self, file: IO[bytes], limit: int | None) -> None:
         self._file = file
         self._limit = limit
+        self.bytes = 0
+
+    def clear(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
         self.bytes = 0
 
     def take(self, name: StreamName, chunk: bytes) -> None:

@@ -6,6 +6,7 @@ import io
 import tarfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -93,13 +94,19 @@ async def with_owner(container: Container, identity: Identity, *, give: bool) ->
     owner = int(words[0]), int(words[1])
     if give and identity.powerless:
         await _give_from_outside(container, owner, int(words[2], 8), PurePosixPath("\n".join(words[3:])[:-1]))
-        given = await run(container, Order(["test", "-w", identity.workdir], user=identity.user, ours=True))
+        may_write = Order(["test", "-w", identity.workdir], user=identity.user, ours=True)
+        given = await run(container, may_write)
+        if given.exit_code:
+            # The daemon reaches neither a read-only root nor a folder in memory. Such a folder is nobody else's.
+            opened = await run(container, Order(["chmod", "1777", "--", identity.workdir], user="0", ours=True))
+            given = opened if opened.exit_code else await run(container, may_write)
     elif give:
         command = ["chown", f"{owner[0]}:{owner[1]}", "--", identity.workdir]
         given = await run(container, Order(command, user="0", ours=True))
     if give and given.exit_code:
         what = f"the work directory {identity.workdir} cannot be given to `{identity.user}`"
-        raise EpisodeFailure("sandbox_start", f"{what}: {given.stderr_text.strip()[-300:]}")
+        problem = given.stderr_text.strip()[-300:] or "it may not write there"
+        raise EpisodeFailure("sandbox_start", f"{what}: {problem}")
     return replace(identity, owner=owner)
 
 
@@ -111,10 +118,7 @@ async def _give_from_outside(container: Container, owner: tuple[int, int], mode:
         folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, mode, int(time.time())
         folder.uid, folder.gid = owner
         archive.addfile(folder)
-    try:
+    with suppress(DaemonError):  # it refuses all on a read-only root
         await container.daemon.call(
             lambda api: api.put_archive(container.reference, str(path.parent), packed.getvalue())
         )
-    except DaemonError:
-        # It refuses all on a read-only root, where the folder lies in memory and is nobody else's.
-        await run(container, Order(["chmod", "1777", "--", str(path)], user="0"))
